@@ -84,7 +84,7 @@ def test_the_reasons_are_found():
     """same_fit/test_same_fit.py has the other reasons."""
     first, place, counts, history, *rest = said(both)
     assert first == (
-        "The fits on 1 and 2 workers must differ by at most tolerance=1e-06, and the outputs by 1e-05."
+        "The fits on 1 and 2 workers differ by more than tolerance=1e-06, and the outputs by 1e-05."
     )
     value = r"-?[\d.e+-]+"
     assert re.fullmatch(
@@ -109,8 +109,8 @@ def test_rounding_is_known_by_the_first_step():
     assert re.fullmatch(rf"Known: the gradients of the first step are the same ({rounding})\.", lines[4])
     assert lines[5:] == [
         "Likely reason: the order of a sum changes its rounding, and the training enlarges this.",
-        "Fix: Pass virtual_workers=2, which gives the same bits, or a larger tolerance, or compare after "
-        "fewer epochs.",
+        "Fix: Pass virtual_workers=2 for bitwise identical results, or a larger tolerance, or compare "
+        "after fewer epochs.",
     ]
 
 
@@ -128,15 +128,15 @@ REFUSED = [
     ({"workers": "12"}, "`workers` must be a whole number of at least 1.", "'12'",
      "Pass workers=1, for example."),
     ({"tolerance": -1e-6}, "`tolerance` must be a number of at least 0.", "-1e-06",
-     "Pass tolerance=1e-6, or 0 for the same bits."),
+     "Pass tolerance=1e-6, or 0 for bitwise identical results."),
     ({"tolerance": float("nan")}, "`tolerance` must be a number of at least 0.", "nan",
-     "Pass tolerance=1e-6, or 0 for the same bits."),
+     "Pass tolerance=1e-6, or 0 for bitwise identical results."),
     ({"tolerance": "small"}, "`tolerance` must be a number of at least 0.", "'small'",
-     "Pass tolerance=1e-6, or 0 for the same bits."),
+     "Pass tolerance=1e-6, or 0 for bitwise identical results."),
     ({"cluster": tfdistr.local_cluster(2), "run_dir": "x"},
      "A comparison of numbers of workers chooses the cluster, the strategy and the folder of each training "
      "itself.", "cluster, run_dir", "Leave it out."),
-    ({"per_worker_batch_size": 8}, "Trainings that are compared must have the same global batch and the same "
+    ({"per_worker_batch_size": 8}, "Compared trainings must have the same global batch and the same "
      "learning rate on every number of workers.", "per_worker_batch_size",
      "Leave it out, and pass batch_size=64, for example."),
     ({"virtual_workers": 1}, "`virtual_workers` must be at least the number of workers: each worker computes "

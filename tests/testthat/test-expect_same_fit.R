@@ -32,7 +32,7 @@ expect_reason <- function(code, ...) {
   expect_identical(failure$class, "expectation_failure")
   expect_identical(
     failure$lines[[1L]],
-    "The fits on 1 and 2 workers must differ by at most tolerance = 1e-06, and the outputs by 1e-05."
+    "The fits on 1 and 2 workers differ by more than tolerance = 1e-06, and the outputs by 1e-05."
   )
   expect_match(failure$lines[[2L]], "^First difference: the (weight|variable) \"")
   expect_match(failure$lines[[3L]], "^Different: [0-9]+ of [0-9]+ weights, [0-9]+ of [0-9]+ variables of ")
@@ -106,7 +106,7 @@ test_that("what no comparison can do is an error", {
   refused(
     expect_same_fit(plain, x, y, tolerance = -1),
     "`tolerance` must be a number of at least 0.", "Received: -1",
-    "Fix: Pass tolerance = 1e-6, or 0 for the same bits."
+    "Fix: Pass tolerance = 1e-6, or 0 for bitwise identical results."
   )
   refused(
     expect_same_fit(plain, x, y, cluster = local_cluster(2), run_dir = "x"),

@@ -42,5 +42,5 @@ test_that("a placement that cannot be is an error before anything starts", {
   refused("must name tasks of the cluster", placement = c(first = "worker 0"))
   refused("must name tasks of the cluster", placement = list(first = "worker 2"), cluster = local_cluster(2))
   refused("must give devices or tasks", placement = c(first = "somewhere"), cluster = local_cluster(2))
-  refused("must name devices that are there", placement = c(first = "gpu:7"))
+  refused("must name existing devices", placement = c(first = "gpu:7"))
 })

@@ -122,7 +122,7 @@ test_that("options that are created before the call are an error that names the 
   started$process$wait(100000)
   expect_identical(started$process$get_exit_status(), 1L)
   said <- gsub("\\s+", " ", started$output())
-  expect_match(said, "Create objects of TensorFlow that it takes in the call itself, not before.")
+  expect_match(said, "Create its TensorFlow arguments in the call itself, not before.")
 })
 
 test_that("a lesson for MirroredStrategy trains on two devices", {

@@ -1,4 +1,4 @@
-"""A job with parameter servers, on the side of the launcher and on the side of the chief."""
+"""A job with parameter servers: the parts of the launcher and of the chief."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def check_data(job: Job) -> None:
     """Refuse data that the workers cannot read.
 
     Raises:
-        ArgumentError: The data come from a function of R.
+        ArgumentError: The data come from an R function.
     """
     if any(isinstance(source, FunctionByName | RFunction) for source in (job.data, job.validation)):
         raise ArgumentError(
-            "The workers of parameter servers read the data in Python, so it cannot be a function of R.",
+            "With parameter servers the data cannot be an R function: the workers read it in Python.",
             received="an R function",
             fix="Pass arrays, a data frame or load_dataset().",
         )
 
 
 class WorkerSteps:
-    """Notes the chief's report of the steps of its workers, and passes all events on.
+    """A handler that records the chief's report of its workers' steps, and forwards all events.
 
     Args:
         on_event: Called with each event.
@@ -51,7 +51,7 @@ class WorkerSteps:
         self._on_event(event)
 
     def recall(self, result: Mapping[str, Any]) -> None:
-        """Take the numbers of the result of a complete run."""
+        """Load the numbers from the result of a complete run."""
         workers = [row for row in result["workers"] if row["task"].startswith("worker ")]
         self._last = {name: [row[name] for row in workers] for name in ("local_steps", "dropped")}
         self._last["global_step"] = result["params"]["global_step"]

@@ -48,7 +48,7 @@ from tfdistr.training.watchdog import Watchdog, progress
 
 log = logging.getLogger("tfdistr")
 
-#: Seconds between two reports of how many steps each worker has made.
+#: Seconds between two reports of each worker's number of steps.
 REPORT_INTERVAL = 1.0
 
 
@@ -85,14 +85,14 @@ def train_on_servers(
     Args:
         job: The job to train.
         config: The cluster; this process is its chief.
-        on_event: Called as ``on_event(kind, **fields)`` with what a progress display shows.
+        on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
         update: "async" or "sync"; see `ServerOptions`.
         replicas_to_aggregate: The number of workers whose gradients make a step.
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
         strategy: The result of `join_servers`, if it was called before.
         checkpoints: The checkpoints of the run, if the job has any.
-        preemption: Notes SIGTERM, if there are checkpoints.
+        preemption: Records SIGTERM, if there are checkpoints.
 
     Returns:
         The result. Its model is in this process and needs no server any more.
@@ -100,10 +100,10 @@ def train_on_servers(
     Raises:
         ArgumentError: An argument, the model function or the callbacks are not what they must be.
         ClusterConfigError: This process is not the chief, or the cluster has no servers.
-        ClusterStartError: A server did not come.
-        JobStoppedError: The job was told to end, and has saved a checkpoint.
+        ClusterStartError: A server did not start.
+        JobStoppedError: The job was preempted, and has saved a checkpoint.
         DataShardError: The data cannot be split over the workers.
-        WorkerFailedError: A parameter server is gone.
+        WorkerFailedError: A parameter server was lost.
     """
     options = ServerOptions(update, replicas_to_aggregate)
     options.check_workers(config.num_workers)
@@ -114,7 +114,7 @@ def train_on_servers(
         with Watchdog(job.step_timeout, _Watched()), preemption if checkpoints else contextlib.nullcontext():
             chief = _Chief(job, config, strategy, options, on_event, run_dir)
             trained = chief.train(chief.manager(checkpoints, preemption) if checkpoints else None)
-        # The variables can be deleted only as long as their servers are there.
+        # The variables can be deleted only as long as their servers run.
         del chief
         gc.collect()
         return trained
@@ -128,7 +128,7 @@ def train_on_servers(
 
 
 class _Watched(OneProcessStrategy):
-    """The chief as the watchdog sees it: one process, whose workers watch nothing."""
+    """The chief from the watchdog's view: one process, whose workers have no watchdog."""
 
     title = "the chief"
 
@@ -160,7 +160,7 @@ class _Chief:
         steps = [data.steps if data else None for data in (self._data, self._validation)]
         described = describe(job, run_dir, steps)
         with strategy.scope():
-            # Each worker fetches it when it needs it, also a worker that replaces another.
+            # Each worker fetches it on demand, also a replacement.
             self._described = tf.Variable(described, dtype=tf.string, trainable=False, name="job")
         self._name = tf.constant(uuid.uuid4().hex)
         self._report = Report(self._workers)
@@ -243,7 +243,7 @@ class _Chief:
 
 
 def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
-    """Refuse a model that replaces a part of Keras's training loop, which nobody would call.
+    """Refuse a model that replaces a part of Keras's training loop, which would not be called.
 
     Raises:
         ArgumentError: The model replaces a part that is for its training, or for its validation.
@@ -252,7 +252,7 @@ def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
     replaced = [name for name in tf_internals.changes_of_keras_loop(model) if name in needed]
     if replaced:
         raise ArgumentError(
-            "With parameter servers, a model cannot have a training loop of its own, only a train_step and a "
+            "With parameter servers, a model cannot have its own training loop, only a train_step and a "
             "test_step.",
             received=" and ".join(f"{type(model).__name__}.{name}()" for name in replaced),
             fix='Move the code into train_step() and test_step(), or use strategy="multi_worker_mirrored".',
@@ -260,7 +260,7 @@ def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
 
 
 def note_batch_normalization(model: keras.Model) -> None:
-    """Warn that each share of a batch is normalized alone."""
+    """Warn that each share of a batch is normalized separately."""
     kind = keras.layers.BatchNormalization
     layers = [layer.name for layer in tf_internals.all_layers(model) if isinstance(layer, kind)]
     if layers:
@@ -272,7 +272,7 @@ def note_batch_normalization(model: keras.Model) -> None:
 
 
 def _refuse_calls(model: keras.Model) -> None:
-    """Make these methods say why callbacks cannot call them; Keras would fail in its input pipeline."""
+    """Make these methods raise an error in callbacks; Keras would fail in its input pipeline."""
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise ArgumentError(
@@ -286,7 +286,7 @@ def _refuse_calls(model: keras.Model) -> None:
 
 
 class _CoordinatorPhase:
-    """The training, or the validation, epoch by epoch. The metrics of its steps are added up here."""
+    """The training or the validation, epoch by epoch. It adds up the metrics of its steps."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class _CoordinatorPhase:
         self._last: dict[str, Any] = {}
 
     def skip(self, epochs: int) -> None:
-        """Leave out the data of some epochs: workers read each batch by its number."""
+        """Skip the data of some epochs: workers read each batch by its number."""
         if self._keeper:
             self._keeper.begin_after(self._keeper.total + epochs * (self._steps or 0))
 

@@ -1,4 +1,4 @@
-"""Sending steps to the workers in packed tensors, and receiving their results."""
+"""The dispatch of steps to the workers in packed tensors, and the receipt of their results."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from tfdistr.tf_internals.remote_calls import schedule
 
-_WAIT = 0.2  # seconds after which an error of the coordinator is noticed
+_WAIT = 0.2  # seconds after which an error of the coordinator is detected
 
 
 class Dispatcher:
-    """Sends functions to free workers, and returns their results in the order in which they end.
+    """The dispatch of functions to free workers; results come in the order of completion.
 
     If a worker dies, its unfinished function is sent again, to another worker or to its replacement.
 
@@ -54,7 +54,7 @@ class Dispatcher:
             result = None
             if wanted():
                 remote = function(argument)
-                with tf.device(self._here):  # copied here before the worker may be gone
+                with tf.device(self._here):  # copied here before the worker may be lost
                     result = tf.nest.map_structure(tf.identity, remote)
             self._results.put((owner, key, result))
 
@@ -86,7 +86,7 @@ class Dispatcher:
 
 
 class Packing:
-    """Packs a nested value into one tensor for each type, in a graph, and unpacks them outside of it.
+    """The packing of a nested value into one tensor per type, in a graph, and the unpacking outside of it.
 
     Tensors whose shape the graph does not know stay as they are.
     """

@@ -90,7 +90,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return tf.cast(found, self.compute_dtype)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """Which indices are not hidden."""
+        """Return which indices are not hidden."""
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
 
 def _for_part(initializer: Any, part: int) -> Any:
-    """Return the initializer of a part: with one seed, all parts would begin with the same rows."""
+    """Return the initializer of a part: with one seed, all parts would start with the same rows."""
     if part == 0 or not isinstance(initializer, keras.initializers.Initializer):
         return initializer
     config = initializer.get_config()

@@ -39,7 +39,7 @@ _HAS, _LOAD, _BATCH = "tfdistr/has_job", "tfdistr/load_job", "tfdistr/batch"
 
 
 def look_at(job: Job, kind: int) -> WorkerData:
-    """Return the data of the job as the chief sees it, with a known number of steps."""
+    """Return the data of the job on the chief, with a known number of steps."""
     source, steps = _source(job, kind)
     # For several workers, ``make_data`` counts the examples if that is necessary.
     return make_data(source, job.context(training=kind == TRAINING, num_workers=2), steps, name=_NAMES[kind])
@@ -127,7 +127,7 @@ def offer_feed(worker: int) -> None:
 
 
 class _Feed:
-    """Reads the batches of one job."""
+    """The reader of the batches of one job."""
 
     def __init__(self, described: bytes) -> None:
         header, _, rest = described.partition(b"\n")

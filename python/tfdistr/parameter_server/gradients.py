@@ -161,7 +161,7 @@ class GradientStep:
 
 @contextlib.contextmanager
 def _caught(optimizer: Any, gradients: list[list[tuple[Any, Any]]]) -> Iterator[None]:
-    """Within the context, gradients are recorded and not applied."""
+    """Record gradients within the context instead of applying them."""
 
     def note(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         known = optimizer._trainable_variables

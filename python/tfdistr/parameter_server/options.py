@@ -12,7 +12,7 @@ UPDATES = ("async", "sync")
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How parameter servers update the weights.
+    """The options for the updates of weights by parameter servers.
 
     Args:
         update: "async": each worker takes whole batches, and its gradient is applied when it comes. "sync":
@@ -33,7 +33,7 @@ class ServerOptions:
         object.__setattr__(self, "replicas_to_aggregate", wanted)
         if wanted is not None and self.update != "sync":
             raise ArgumentError(
-                '`replicas_to_aggregate` is for update="sync": otherwise each gradient is applied alone.',
+                '`replicas_to_aggregate` needs update="sync": otherwise each gradient is applied alone.',
                 received=f"update={self.update!r}, replicas_to_aggregate={wanted}",
                 fix='Pass update="sync" too, or leave `replicas_to_aggregate` out.',
             )

@@ -18,7 +18,7 @@ from tfdistr.supervision.reporting import process_of_job
 
 
 def offer_feed(worker: int) -> None:
-    """Let the chief's graphs read batches on this worker. This imports TensorFlow only now."""
+    """Let the chief's graphs read batches on this worker. This imports TensorFlow late."""
     from tfdistr.parameter_server import feed
 
     feed.offer_feed(worker)
@@ -48,5 +48,5 @@ if __name__ == "__main__":
     status = run_server(sys.argv[1], int(sys.argv[2]))
     sys.stdout.flush()
     sys.stderr.flush()
-    # TensorFlow's server has threads that cannot be ended: leave without the interpreter's shutdown.
+    # TensorFlow's server has threads that cannot be stopped: exit without the interpreter's shutdown.
     os._exit(status)

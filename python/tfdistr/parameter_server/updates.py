@@ -1,4 +1,4 @@
-"""Gradients of many workers, and the counts of their steps, as updates of the weights."""
+"""The updates of the weights from the gradients of many workers, and the counts of their steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfdistr.tf_internals import overridden
 
 
 class Report(keras.callbacks.Callback):  # type: ignore[misc]
-    """The steps of the workers. It is a callback because checkpoints have the numbers of callbacks.
+    """The numbers of the workers' steps. It is a callback so that checkpoints store it.
 
     Args:
         workers: Number of workers.
@@ -26,7 +26,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]
         global_step: Number of updates of the weights.
         local_steps: By index of the worker: how often its gradient was part of an update.
         dropped: By index of the worker: number of gradients that came too late.
-        not_computed: Number of shares that no worker had begun when their step was made.
+        not_computed: Number of shares that no worker had started when their step was complete.
     """
 
     def __init__(self, workers: int) -> None:
@@ -47,7 +47,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """Reports the steps of the workers after each epoch, and at the end.
+    """The report of the workers' steps after each epoch, and at the end.
 
     Args:
         tell: Reports, if the last report is older than a number of seconds.
@@ -68,7 +68,7 @@ class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
 
 _PLACE = tf.TensorSpec([3], tf.int64)
 
-#: Makes the batch of a place (step, number of shares, share), in a graph.
+#: A function that makes the batch of a place (step, number of shares, share), in a graph.
 MakeBatch = Callable[[tf.Tensor], WorkerBatch]
 #: Called before a step, with its number in the epoch.
 Begin = Callable[[int], None]
@@ -77,7 +77,7 @@ End = Callable[[int, list[Outcome]], bool]
 
 
 class OneByOne:
-    """Each worker takes whole batches; with ``model``, it updates the weights with its gradient at once.
+    """Updates by single workers: each takes whole batches, and with ``model`` updates the weights at once.
 
     Args:
         dispatcher: Sends steps to the workers.
@@ -98,7 +98,7 @@ class OneByOne:
         report: Report | None = None,
     ) -> None:
         self._dispatcher, self._report = dispatcher, report
-        # Each worker has another step ready when it ends one.
+        # Each worker has another step ready when it finishes one.
         self._at_a_time = 2 * workers
         self._packing = Packing()
         self._updates = model is not None
@@ -138,7 +138,7 @@ class OneByOne:
 
 
 class Together:
-    """Each batch is split over the workers, and the mean of their gradients updates the weights once.
+    """Updates by all workers: each batch is split, and the mean of the gradients updates the weights once.
 
     The chief receives the gradients and adds them up in the order of the shares. So a worker that dies
     changes nothing: an incomplete gradient does not count.

@@ -1,1 +1,1 @@
-"""Whether fits on several numbers of workers are the same, and the likely reason if they are not."""
+"""The comparison of fits on several numbers of workers, and the likely reason for a difference."""

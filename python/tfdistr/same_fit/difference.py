@@ -1,4 +1,4 @@
-"""How far the results of a training on two numbers of workers are apart, and where."""
+"""The difference between results of a training on two numbers of workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUPS = {
     "output": "outputs",
 }
 
-#: Outputs may differ by so many times the tolerance: the differences of the weights add up in them.
+#: Outputs may differ by this multiple of the tolerance: the differences of the weights add up in them.
 OUTPUTS = 10
 
 
@@ -47,7 +47,7 @@ class Pair:
 
     Attributes:
         group: One of ``GROUPS``.
-        name: What it is, for a message.
+        name: Its name in a message.
         first: The array of the first fit; None if it has no such array.
         second: The array of the second fit.
         allowed: The largest difference that is allowed.
@@ -75,10 +75,10 @@ class Pair:
         return self.first is not None and self.second is not None and self.first.shape == self.second.shape
 
     def __str__(self) -> str:
-        """By how much the arrays differ, and where."""
+        """Describe by how much the arrays differ, and where."""
         first, second = self.first, self.second
         if first is None or second is None:
-            return "it is there in one of the fits only"
+            return "it exists in one of the fits only"
         if first.shape != second.shape:
             return f"its shape is {list(first.shape)} and {list(second.shape)}"
         with np.errstate(invalid="ignore"):  # infinite minus infinite
@@ -94,13 +94,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between the fits on two numbers of workers.
+    """The difference between the fits on two numbers of workers.
 
     Attributes:
         workers: The two numbers of workers.
         pairs: All that was compared, in the order of ``GROUPS`` and of the model.
         tolerance: The largest difference that is allowed.
-        parting: Where the history parts; see ``_parting()``.
+        parting: Where the histories diverge; see ``_parting()``.
     """
 
     workers: tuple[int, int]
@@ -124,7 +124,7 @@ class Difference:
             number = sum(pair.group == group for pair in differing)
             counts.append(f"{number} of {len(of_group)} {plural}")
         return "\n".join([
-            f"The fits on {first} and {count_workers(second)} must differ by at most "
+            f"The fits on {first} and {count_workers(second)} differ by more than "
             f"tolerance={self.tolerance:g}{outputs}.",
             f"First difference: {worst.name}, {worst}",
             f"Different: {', '.join(counts)}",
@@ -139,7 +139,7 @@ def find_difference(
 
     Args:
         fits: The results, one for each number of workers.
-        outputs: What the model of each result predicts for the same rows.
+        outputs: The predictions of each result's model for the same rows.
         workers: The numbers of workers.
         tolerance: The largest difference that is allowed; see ``difference()``.
 

@@ -22,7 +22,7 @@ _NO_LAYER = "the model"
 
 @dataclass(frozen=True)
 class Parts:
-    """What a model does in a training step, by the names of its layers.
+    """The behaviours of a model in a training step, by the names of its layers.
 
     Attributes:
         silent: Layers that draw random numbers, and do not draw with ``training=False``.
@@ -42,20 +42,20 @@ class Parts:
 
 
 def find_parts(model: keras.Model, inputs: Any) -> Parts:
-    """Trace the model once, as in training, and note what its layers do.
+    """Trace the model once, as in training, and record what its layers do.
 
     Args:
         model: The model, built.
         inputs: Shapes and types of a batch of its inputs; see ``Training``.
     """
-    noted = _Noted()
+    noted = _Recorder()
     specs = map_inputs(inputs, lambda shape, dtype: tf.TensorSpec([2, *shape[1:]], dtype))
     operations: list[tuple[str, str]] = []
     with noted.watch(model):
         try:
             traced = tf.function(lambda x: model(x, training=True)).get_concrete_function(specs)
             operations = random_operations(traced.graph)
-        except Exception:  # a model with inputs of another kind, such as ragged ones: what can draw is noted
+        except Exception:  # a model with other inputs, such as ragged ones: record what can draw
             noted.draw = [layer.name for layer, _ in tf_internals.layers_with_generators(model)]
     holders = {layer.name for layer, _ in tf_internals.layers_with_generators(model) if can_be_silent(layer)}
     draw = list(dict.fromkeys(noted.draw))
@@ -75,8 +75,8 @@ def can_be_silent(layer: keras.Layer) -> bool:
     return "training" in inspect.signature(layer.call).parameters
 
 
-class _Noted:
-    """What layers do during a call of the model.
+class _Recorder:
+    """A recorder of what layers do during a call of the model.
 
     Attributes:
         draw: Names of layers that have drawn random numbers.
@@ -90,7 +90,7 @@ class _Noted:
 
     @contextlib.contextmanager
     def watch(self, model: keras.Model) -> Iterator[None]:
-        """Note what the layers of a model do within the context."""
+        """Record what the layers of a model do within the context."""
         layers = [model, *tf_internals.all_layers(model)]
         owned = {id(generator): (layer, generator) for layer, generator in
                  tf_internals.layers_with_generators(model)}  # fmt: skip

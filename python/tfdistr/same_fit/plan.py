@@ -20,7 +20,7 @@ _TOLERANCE = 1e-6
 _DEFAULTS = {"verbose": 0, "seed": 1}
 _OWN = ("cluster", "strategy", "run_dir", "resume")
 _BY_WORKERS = ("per_worker_batch_size", "scale_learning_rate", "warmup_epochs")
-#: Arguments without a meaning for a training of one step.
+#: Arguments that do not apply to a training of one step.
 _LONG = (
     "callbacks", "validation_data", "validation_steps", "validation_batch_size", "checkpoint_every",
     "max_restarts", "min_workers",
@@ -46,10 +46,10 @@ class Plan:
 
         Args:
             fits: The result for each number of workers.
-            outputs: What the model of each result predicts for the same rows.
+            outputs: The predictions of each result's model for the same rows.
 
         Returns:
-            What finds the reason of the first difference; None if the results are the same.
+            The study that finds the reason of the first difference; None if the results are the same.
         """
         found = find_difference(fits, outputs, self.workers, self.tolerance)
         if found is None:
@@ -109,8 +109,8 @@ def _check_names(arguments: Iterable[str]) -> None:
     by_workers = [name for name in arguments if name in _BY_WORKERS]
     if by_workers:
         raise ArgumentError(
-            "Trainings that are compared must have the same global batch and the same learning rate on every "
-            "number of workers.",
+            "Compared trainings must have the same global batch and the same learning rate on every number "
+            "of workers.",
             received=", ".join(by_workers),
             fix="Leave it out, and pass batch_size=64, for example.",
         )
@@ -140,6 +140,6 @@ def _tolerance(tolerance: Any, *, virtual: bool) -> float:
         raise ArgumentError(
             "`tolerance` must be a number of at least 0.",
             received=repr(tolerance),
-            fix="Pass tolerance=1e-6, or 0 for the same bits.",
+            fix="Pass tolerance=1e-6, or 0 for bitwise identical results.",
         )
     return number

@@ -14,7 +14,7 @@ DRAWS, ROWS, ADDED, SUM = "draws", "rows", "added", "sum"
 
 
 class Probe:
-    """Makes a model whose optimizer keeps the gradients of the first step, in any process.
+    """A function that makes a model whose optimizer keeps the gradients of the first step, in any process.
 
     Args:
         model: Builds and compiles the model.
@@ -59,7 +59,7 @@ def probed(model: keras.Model, without: Collection[str]) -> keras.Model:
 
 
 def _silence(layer: keras.Layer) -> None:
-    """Let a layer compute as in inference."""
+    """Make a layer compute as in inference."""
     from tfdistr.same_fit.parts import can_be_silent
 
     if not can_be_silent(layer):

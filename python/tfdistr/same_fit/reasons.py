@@ -21,21 +21,21 @@ class Reason:
 
 ROUNDING = Reason(
     "the order of a sum changes its rounding, and the training enlarges this.",
-    "Pass virtual_workers={most}, which gives the same bits, or a larger tolerance, or compare after fewer "
-    "epochs.",
+    "Pass virtual_workers={most} for bitwise identical results, or a larger tolerance, or compare after "
+    "fewer epochs.",
 )
 VIRTUAL = Reason(
-    "an operation does not give the same bits each time, or a function reads what differs between workers, "
-    "such as their index, the time or a file.",
-    "Compute with the rows, the weights and keras.random only.",
+    "an operation is not deterministic, or a function reads values that differ between workers, such as "
+    "their index, the time or a file.",
+    "Use only the rows, the weights and keras.random.",
 )
 REPEATED = Reason(
     "the model or its data depends on random numbers, or on something else, that `seed` does not determine.",
     "Draw with keras.random, or with a generator that has a fixed seed.",
 )
 CALLBACK = Reason(
-    "a callback does something else on each number of workers.",
-    "Compare without `callbacks`, to know whether one is the reason.",
+    "a callback behaves differently on each number of workers.",
+    "Compare without `callbacks` to find out whether one is the reason.",
 )
 OTHER_MODEL = Reason(
     "the function `model` builds another model on another number of workers.",

@@ -1,4 +1,4 @@
-"""Why the fits on two numbers of workers differ: the parts of the model, and experiments of one step."""
+"""The study of a difference between fits: the parts of the model, and experiments of one step."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Experiment:
     gradients: Gradients | None = None
 
     def done(self, fit: FitResult) -> None:
-        """Take the gradients from the result of the training."""
+        """Read the gradients from the result of the training."""
         momenta = fit.trained.state().optimizer[_BEFORE:]
         self.gradients = [np.asarray(momentum, np.float64) for momentum in momenta] or None
 
 
 class Study:
-    """Finds the likely reason of a difference.
+    """The search for the likely reason of a difference.
 
     Args:
         found: The difference.
@@ -90,7 +90,7 @@ class Study:
         return "\n".join([*lines, *(f"Fix: {fix}" for fix in fixes)])
 
     def experiments(self) -> Iterator[Experiment]:
-        """Return the experiments, each after what the one before has shown; the caller makes them.
+        """Yield the experiments, each chosen from the results so far; the caller runs them.
 
         After the last one, ``message()`` has the reason.
         """
@@ -98,8 +98,8 @@ class Study:
             self._conclude(because, sure=reasons.OTHER_MODEL in because)
             return
         first, second = self._found.workers
-        one = yield from _made(Experiment(first))
-        two = yield from _made(Experiment(second))
+        one = yield from _run(Experiment(first))
+        two = yield from _run(Experiment(second))
         if one is None or two is None:
             self._conclude(self._all_parts() or [reasons.UNKNOWN])
             return
@@ -110,9 +110,9 @@ class Study:
             self._conclude([*likely, reasons.CALLBACK] if self._callbacks else likely)
             return
         self._know(f"the gradients of the first step differ by {apart:.2g} of their largest value.")
-        again = yield from _made(Experiment(first))
+        again = yield from _run(Experiment(first))
         if again is not None and (repeated := distance(one, again)) > self._rounding:
-            self._know(f"two trainings of it on {count_workers(first)} differ, too, by {repeated:.2g}.")
+            self._know(f"two trainings of it on {count_workers(first)} also differ, by {repeated:.2g}.")
             self._conclude([reasons.REPEATED], sure=True)
         elif self._virtual:
             self._conclude([reasons.VIRTUAL])
@@ -120,7 +120,7 @@ class Study:
             yield from self._without_parts(one, two)
 
     def _without_experiments(self) -> list[Reason]:
-        """Return the reasons, if they show in what differs."""
+        """Return the reasons that the difference itself shows."""
         differing = self._found.differing
         model = [pair for pair in self._found.pairs if pair.group in ("weight", "optimizer")]
         if any(not pair.same_shape for pair in model):
@@ -137,7 +137,7 @@ class Study:
         return [enlarged, beside] if history else [enlarged]
 
     def _without_parts(self, one: Gradients, two: Gradients) -> Iterator[Experiment]:
-        """Leave out one part after the other, until the gradients are the same."""
+        """Remove one part after the other, until the gradients are the same."""
         parts = self._parts
         without: tuple[str, ...] = ()
         because: list[Reason] = []
@@ -181,8 +181,8 @@ class Study:
     ) -> Generator[Experiment, None, bool]:
         """Return whether the gradients are the same without some parts. If so, the reasons are known."""
         first, second = self._found.workers
-        one = yield from _made(Experiment(first, without, virtual_workers))
-        two = yield from _made(Experiment(second, without, virtual_workers))
+        one = yield from _run(Experiment(first, without, virtual_workers))
+        two = yield from _run(Experiment(second, without, virtual_workers))
         if one is None or two is None:
             return False
         apart = distance(one, two)
@@ -222,7 +222,7 @@ def distance(one: Gradients, two: Gradients) -> float:
     return float(apart / largest) if largest and np.isfinite(apart) else math.inf
 
 
-def _made(experiment: Experiment) -> Generator[Experiment, None, Gradients | None]:
-    """Return the gradients of an experiment, after the caller has made it."""
+def _run(experiment: Experiment) -> Generator[Experiment, None, Gradients | None]:
+    """Return the gradients of an experiment, after the caller has run it."""
     yield experiment
     return experiment.gradients

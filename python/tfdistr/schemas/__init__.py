@@ -97,7 +97,7 @@ def validate(name: str, document: Any, error: type[TfdistrError] = ArgumentError
 def normalise(name: str, document: Any) -> Any:
     """Convert a document into its normal form, from any form in which R's jsonlite writes it.
 
-    What has no normal form stays as it is, so that `validate` can name it.
+    Values without a normal form stay unchanged, so that `validate` can name them.
 
     Args:
         name: The name of the document, one of ``NAMES``.

@@ -1,4 +1,4 @@
-"""The normal form of a document, of all the forms in which R's jsonlite writes it.
+"""The normal form of a document, from all forms in which R's jsonlite writes it.
 
 jsonlite writes a list of one value as a bare value (``auto_unbox = TRUE``), or a value as a list of one
 (``auto_unbox = FALSE``). It writes NULL as null or {}, NA as null or "NA", and an empty list as []. It leaves
@@ -78,7 +78,7 @@ def _converted(value: Any, types: list[str]) -> Any:
 
 
 def _number(text: str, *, whole: bool) -> Any:
-    """Return the number that a text says; the text itself if it says none."""
+    """Return the number in a text; the text itself if it has none."""
     if _WHOLE.match(text):
         return int(text)
     return text if whole or not _NUMBER.match(text) else _float(text)

@@ -1,4 +1,4 @@
-"""Errors in the words of a schema: its descriptions are the rules, and its first examples are the fixes."""
+"""Errors from a schema: its descriptions are the rules, and its first examples are the fixes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def field_name(path: Sequence[str | int], document: str) -> str:
 def refusal(
     found: ValidationError, document: str, error: type[Refusal], *, with_document: bool = True
 ) -> Refusal:
-    """Make the error for a rule of a schema that a document breaks.
+    """Return the error for a rule of a schema that a document breaks.
 
     Args:
         found: The rule, and the value that breaks it.
         document: The name of the document.
         error: The class of the error.
-        with_document: Whether the message says of which document a field is.
+        with_document: Whether the message names the document of a field.
     """
     path = tuple(found.absolute_path)
     schema: Any = found.schema

@@ -1,1 +1,1 @@
-"""The strategies, by name, and what trains under them: losses, callbacks, custom training loops."""
+"""The strategies, by name, with their losses, callbacks and custom training loops."""

@@ -1,6 +1,6 @@
-"""Keras's ``BackupAndRestore``: a restored training continues in the data, as without an interruption.
+"""Keras's ``BackupAndRestore``: a resumed training continues in the data, as without an interruption.
 
-Keras begins the data anew then: the shuffles of the first epochs would come again.
+Keras would restart the data, and repeat the shuffles of the first epochs.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def check_backups(callbacks: Iterable[Any]) -> None:
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
             raise ArgumentError(
-                "BackupAndRestore must save after epochs: Keras begins an epoch anew with the weights of its "
+                "BackupAndRestore must save after epochs: Keras restarts an epoch with the weights of its "
                 "middle.",
                 received=f"save_freq={callback.save_freq}",
                 fix='Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which '
-                "continues within an epoch.",
+                "resumes within an epoch.",
             )
 
 
-def go_on_in_data(callbacks: keras.callbacks.CallbackList) -> None:
-    """Have a call of ``fit`` continue in its data, if a ``BackupAndRestore`` among the callbacks continues.
+def resume_data(callbacks: keras.callbacks.CallbackList) -> None:
+    """Let a call of ``fit`` continue in its data, if a ``BackupAndRestore`` among the callbacks resumes.
 
     Raises:
         ArgumentError: A ``BackupAndRestore`` saves within epochs.
@@ -41,15 +41,15 @@ def go_on_in_data(callbacks: keras.callbacks.CallbackList) -> None:
     listed = callbacks.callbacks
     check_backups(listed)
     if any(isinstance(c, keras.callbacks.BackupAndRestore) for c in listed) and not any(
-        isinstance(c, _DataGoesOn) for c in listed
+        isinstance(c, _ResumedData) for c in listed
     ):
-        last = _DataGoesOn()
+        last = _ResumedData()
         last.set_model(callbacks.model)
         listed.append(last)
 
 
 def watch_backups(call: tf_internals.KerasCall) -> None:
-    """Have the call of ``fit`` that begins continue in its data, on a worker without peers."""
+    """Let the starting call of ``fit`` continue in its data, on a worker without peers."""
     given = call.variables["callbacks"]
     given = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else tf.nest.flatten(given)
     if not any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in given):
@@ -59,22 +59,22 @@ def watch_backups(call: tf_internals.KerasCall) -> None:
     def make(*args: Any) -> Any:
         delattr(model, "make_train_function")
         running = tf_internals.keras_call()
-        if running is not None:  # else train_on_batch() finds what a failed call has left
-            go_on_in_data(running.callbacks)
+        if running is not None:  # otherwise train_on_batch() finds the rest of a failed call
+            resume_data(running.callbacks)
         return model.make_train_function(*args)
 
-    vars(model).pop("make_train_function", None)  # left by a call that failed before
+    vars(model).pop("make_train_function", None)  # from an earlier failed call
     model.make_train_function = make
 
 
-class _DataGoesOn(keras.callbacks.Callback):  # type: ignore[misc]
-    """Reads the data of the epochs that a backup has made; it runs after ``BackupAndRestore``."""
+class _ResumedData(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback after ``BackupAndRestore`` that skips the data of restored epochs."""
 
     decides = False
     remembers = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         call = tf_internals.keras_call()
-        if call is not None:  # else the loop of distributed_fit() does it
+        if call is not None:  # otherwise the loop of distributed_fit() does it
             done = tf_internals.initial_epoch(self.model) - call.variables["initial_epoch"]
             tf_internals.pass_epochs(call, done)

@@ -1,4 +1,4 @@
-"""Making a model ready to train on workers: its weights, XLA, and batch normalization."""
+"""The preparation of a model for training on workers: its weights, XLA, and batch normalization."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build(
         model: The model.
         data: Batches for its step.
         optimizer: Whether to create the variables of its optimizer as well.
-        training: Whether the model will train; else it will be evaluated.
+        training: Whether the model will train; otherwise it will be evaluated.
     """
     if has_known_shapes(data.element_spec):
         batch = batch_of_zeros(data.element_spec)
@@ -47,12 +47,12 @@ def _build(model: keras.Model, batch: Any, *, optimizer: bool, training: bool) -
 
 
 def has_call(model: keras.Model) -> bool:
-    """Return whether a model can be called; else only its parts can be, which its steps call."""
+    """Return whether a model can be called; otherwise its steps only call its parts."""
     return type(model).call is not keras.Model.call
 
 
 def let_keras_build(model: keras.Model) -> None:
-    """Let Keras's own ``fit`` and ``evaluate`` build by its step what they do not build by a call."""
+    """Make Keras's own ``fit`` and ``evaluate`` also build parts that only a step of the model uses."""
     if not any(tf_internals.overrides(model, name) for name in ("train_step", "test_step", "compute_loss")):
         return
 
@@ -64,7 +64,7 @@ def let_keras_build(model: keras.Model) -> None:
 
 
 def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, optimizers: bool = True) -> None:
-    """Build what only the steps of a model use, by a trace of a step that changes nothing.
+    """Build parts that only the steps of a model use, by a trace of a step without effects.
 
     They are the layers of a model without ``call()``, layers that ``compute_loss()`` uses, and optimizers
     other than ``model.optimizer``. Each optimizer is built for the variables that the step passes to it, as
@@ -72,7 +72,7 @@ def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, opti
     chief's.
     """
     name = "train_step" if training else "test_step"
-    own = (name, "compute_loss") if has_call(model) else (name,)  # Keras's own step needs call(), says Keras
+    own = (name, "compute_loss") if has_call(model) else (name,)  # Keras's own step needs call()
     if not any(tf_internals.overrides(model, method) for method in own):
         return
     if model.run_eagerly and has_call(model):
@@ -145,12 +145,12 @@ log = logging.getLogger("tfdistr")
 
 
 def disable_xla(model: keras.Model, where: str) -> None:
-    """Make a model train without XLA, and say so.
+    """Make a model train without XLA, and warn.
 
     Args:
         model: A compiled model.
         where: Where XLA cannot be used, such as "on several workers".
     """
     if model.jit_compile:
-        log.warning("jit_compile=True is ignored %s: XLA cannot compile what they exchange.", where)
+        log.warning("jit_compile=True is ignored %s: XLA cannot compile their collectives.", where)
         model.jit_compile = False

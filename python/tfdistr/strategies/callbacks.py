@@ -1,4 +1,4 @@
-"""Callbacks on several workers: callbacks that write run on the chief, decisions hold for all workers.
+"""Callbacks on several workers: writing callbacks run on the chief, and decisions hold for all workers.
 
 Under ``MultiWorkerMirroredStrategy``, in any call of Keras's ``fit``, ``evaluate`` or ``predict``:
 
@@ -150,7 +150,7 @@ def coordinate(
 
 
 class _ChiefOnly(Callback):  # type: ignore[misc]
-    """Takes the place of a chief-only callback; it exists on every worker."""
+    """The stand-in for a chief-only callback; it exists on every worker."""
 
     def __init__(self, callback: Callback, extended: OneReplica, known: bool) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         if hook == "on_train_begin" and self._known and isinstance(
             self.callback, keras.callbacks.BackupAndRestore
         ):
-            self._share_what_was_restored()
+            self._share_restored()
 
     @property
     def runs_for(self) -> Callback:
@@ -192,7 +192,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
     def set_params(self, params: Any) -> None:
         self.callback.set_params(params)
 
-    def _share_what_was_restored(self) -> None:
+    def _share_restored(self) -> None:
         model = self.callback.model
         assert self._extended.collectives is not None
         (epoch,) = self._extended.collectives.from_chief([tf.constant(model._initial_epoch or 0)])
@@ -214,7 +214,7 @@ for _hook in _HOOKS:
 
 
 class _LogsOfAll(Callback):  # type: ignore[misc]
-    """Runs before callbacks that decide after a batch, and gives them the metrics over all workers."""
+    """A callback before those that decide after a batch; it gives them the metrics over all workers."""
 
     remembers = False
 
@@ -226,13 +226,13 @@ class _LogsOfAll(Callback):  # type: ignore[misc]
         metrics = self._extended.read_together(self.model.metrics_variables)
         with self._extended.within(sums=metrics):
             results = self.model.get_metrics_result()
-        if logs and set(results) == set(logs):  # else a custom train_step has made other logs
+        if logs and set(results) == set(logs):  # otherwise a custom train_step has made other logs
             arrays = {name: keras.ops.convert_to_numpy(value) for name, value in results.items()}
             logs.update({name: value if value.ndim else float(value) for name, value in arrays.items()})
 
 
 class _StopTogether(Callback):  # type: ignore[misc]
-    """Runs after all other callbacks, and stops all workers if one of them stops."""
+    """The last callback: it stops all workers if one of them stops."""
 
     remembers = False
 

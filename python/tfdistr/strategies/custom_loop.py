@@ -67,8 +67,8 @@ def _current_strategy() -> tf.distribute.Strategy:
     known = rank_of_process()
     if known.num_workers > 1 and not tf.distribute.has_strategy():
         raise ArgumentError(
-            "distribute() must know the strategy, or every worker would get all rows.",
-            received=f"no strategy, and {known.num_workers} workers, by {known.by}",
+            "distribute() needs the strategy, or every worker would get all rows.",
+            received=f"no strategy, and {known.num_workers} workers, from {known.by}",
             fix="Pass strategy=strategy, or call it inside `with strategy.scope():`.",
         )
     return tf.distribute.get_strategy()

@@ -1,4 +1,4 @@
-"""How a worker joins its cluster: as a rank of MPI or with a server of TensorFlow, and what errors mean."""
+"""The way of a worker into its cluster: as an MPI rank or with a TensorFlow server; and its start errors."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ log = logging.getLogger("tfdistr")
 
 _MAKE_FIRST = "Make the strategy first: right after the imports, before data and models."
 # With keras3, R makes a tensor when TensorFlow is imported, but not within a call that makes a strategy.
-_IN_R = " Create objects of TensorFlow that it takes in the call itself, not before."
-# Seconds that TensorFlow's servers have at least to find each other.
+_IN_R = " Create its TensorFlow arguments in the call itself, not before."
+# Minimum seconds for TensorFlow's servers to join.
 _TO_REGISTER = 10.0
 _MISSING_TASKS = re.compile(r"timed out task names:\n((?:/job:\S+\n?)+)")
 _TASK_NAME = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 
 
 class Joined(NamedTuple):
-    """Connections of a worker that has met the others.
+    """The connections of a worker that has joined.
 
     Attributes:
-        collectives: The collectives of MPI; None if TensorFlow's carry the gradients.
+        collectives: The MPI collectives; None for TensorFlow's.
         lifelines: The connections that report the end of a peer; None with MPI, or without peers.
     """
 
@@ -49,13 +49,13 @@ class Joined(NamedTuple):
 
 
 def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:
-    """Meet the other workers, and become a rank of one MPI with them or prepare the start of the servers.
+    """Join the other workers, and become an MPI rank with them or prepare the start of the servers.
 
     Args:
         resolver: Describes the cluster and this worker's task.
-        exchange: How the workers exchange values. With "auto", MPI does if all can be ranks of one MPI.
-        start_timeout: Seconds within which every worker must have come.
-        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as gone.
+        exchange: The backend options. "auto" is MPI if all workers can be ranks of one MPI job.
+        start_timeout: Seconds within which every worker must have joined.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost.
 
     Raises:
         ClusterStartError: TensorFlow is already in use, the port is not available, workers are missing, or
@@ -119,7 +119,7 @@ def addresses(resolver: Any) -> dict[str, str]:
 
 
 def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStartError:
-    """Translate TensorFlow's start error: a port that is taken, or peers that did not come."""
+    """Return the error for TensorFlow's start error: a port in use, or missing peers."""
     text = str(getattr(error, "message", error)).strip()
     spec = resolver.cluster_spec()
 
@@ -129,7 +129,7 @@ def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStart
     this = name(resolver.task_type, resolver.task_id)
     if says_port_in_use(text):
         return no_port_error(this, text.splitlines()[0], PORT_IN_USE)
-    # TensorFlow names the missing tasks if it knows them: on the leader, or if the leader is there.
+    # TensorFlow names the missing tasks if it knows them: on the leader, or if the leader runs.
     named = _MISSING_TASKS.search(text)
     missing = [name(*task) for task in _TASK_NAME.findall(named[1])] if named else []
     leader = name(_leader_job(spec.jobs), 0)

@@ -1,4 +1,4 @@
-"""Prepares the calls of Keras's ``fit``, ``evaluate`` and ``predict`` under the strategy.
+"""The preparation of Keras's ``fit``, ``evaluate`` and ``predict`` under the strategy.
 
 A call begins when Keras hands its dataset to the strategy: the model is then prepared for many workers. A
 call is ready when Keras is about to make its step: the workers then compare their work, and their callbacks
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
-from tfdistr.strategies.backup import go_on_in_data
+from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import check_batch
@@ -36,7 +36,7 @@ _SAVERS = ("save", "save_weights", "export")
 
 
 class KerasCalls:
-    """Prepares models for many workers when Keras's methods are called on them.
+    """The preparation of models for many workers when Keras's methods are called on them.
 
     Args:
         extended: Runs this worker's replica.
@@ -61,13 +61,13 @@ class KerasCalls:
         agree(self._extended.collectives, describe_parts(model))
         self.prepare(model, call.variables["callbacks"])
         maker = _MAKERS[call.method]
-        vars(model).pop(maker, None)  # left by a call that failed before it was ready
+        vars(model).pop(maker, None)  # from a call that failed before it was ready
         setattr(model, maker, functools.partial(self._make, model, maker, dataset))
 
     def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: Any) -> Any:
         delattr(model, maker)
         call = tf_internals.keras_call()
-        if call is not None:  # else train_on_batch() finds what a failed call has left
+        if call is not None:  # otherwise train_on_batch() finds the rest of a failed call
             fields = describe_call(call)
             training = call.method == "fit"
             self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
@@ -106,7 +106,7 @@ class KerasCalls:
             self._machines_compared = True
             compare_machines(extended.collectives)
         if training:
-            go_on_in_data(callbacks)
+            resume_data(callbacks)
         coordinate(callbacks, peers, extended, training)
         if training:
             extended.watch.begin()
@@ -118,7 +118,7 @@ class KerasCalls:
                 _note_batch_normalization(model)
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
-        """Give dropout and noise other random numbers on each worker; the chief's equal one worker's."""
+        """Give dropout and noise different random numbers on each worker; the chief's equal one worker's."""
         for generator in tf_internals.seed_generators(model):
             state = self._extended.local_variable(generator.state.value)
             offset = tf.constant([self._extended.worker_index * tf_internals.BETWEEN_SEEDS, 0], state.dtype)

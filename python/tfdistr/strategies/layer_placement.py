@@ -1,4 +1,4 @@
-"""Places of layers: parses what the user writes, and checks it before TensorFlow is imported."""
+"""Places of layers: their parsing and checks, before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LayerPlace:
             if f"{task}/device:{wanted}" in own:
                 return f"{task}/device:{wanted}"
         raise ArgumentError(
-            "`placement` must name devices that are there.",
+            "`placement` must name existing devices.",
             received=f"{(self.device or 'a CPU').lower()} of {self.task or 'this process'}",
             fix=f"It has {', '.join(name.rpartition('device:')[2].lower() for name in own)}.",
         )

@@ -142,7 +142,7 @@ def check_data(dataset: tf.data.Dataset) -> None:
     """
     if any(isinstance(part, tf.SparseTensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise DataShardError(
-            "Batches of sparse tensors cannot be split over the devices of one process.",
+            "Cannot split batches of sparse tensors over the devices of one process.",
             received=str(dataset.element_spec),
             fix=f"{_ONE_PROCESS_EACH}, or make the tensors dense or ragged.",
         )
@@ -166,7 +166,7 @@ def check_model(model: keras.Model) -> None:
         received = f"the R function {function}"
     if received is not None:
         raise ArgumentError(
-            "Several devices of one process cannot train with functions of R, with an optimizer that "
+            "Several devices of one process cannot train with R functions, with an optimizer that "
             "accumulates or averages, or with several steps in one execution.",
             received=received,
             fix=f"{_ONE_PROCESS_EACH}, or leave it out.",
@@ -200,7 +200,7 @@ class _ReplicaShare:
 
 
 class _Replicas(tf_internals.MirroredExtended):
-    """Runs the replicas of the devices, each on its own thread, one after the other."""
+    """The replicas of the devices, each on its own thread, one after the other."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _Replicas(tf_internals.MirroredExtended):
 
     @contextlib.contextmanager
     def exact_steps(self, model: keras.Model, data: Any) -> Iterator[Callable[[Any], Any]]:
-        """Steps of the replicas that add up to the step on the whole batch.
+        """Run steps of the replicas that add up to the step on the whole batch.
 
         Args:
             model: The model whose step it is.

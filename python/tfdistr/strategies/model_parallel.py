@@ -50,12 +50,12 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
             this process. A layer without a place goes where the layer before it is. A layer inside another
             layer goes where the outer layer is. Layers with a table, such as ``TextVectorization``, are in
             this process.
-        start_timeout: Seconds that the workers may take to come.
+        start_timeout: Seconds that the workers may take to start.
 
     Raises:
         ArgumentError: A device or a task does not exist.
         ClusterConfigError: TF_CONFIG does not describe the chief of workers.
-        ClusterStartError: A worker did not come.
+        ClusterStartError: A worker did not start.
 
     Source: Jeffrey Dean et al., Large Scale Distributed Deep Networks, NIPS 2012 (model parallelism).
 
@@ -118,7 +118,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
                 fix="Begin the model with keras.Input() or call its build(), and place it after the scope.",
             )
         if model.jit_compile:
-            log.warning("jit_compile=True is ignored: XLA cannot compile what several devices compute.")
+            log.warning("jit_compile=True is ignored: XLA cannot compile for several devices.")
             model.jit_compile = False
         if data is not None:
             build(model, data, optimizer=False)  # it is built later, for the variables in place
@@ -137,7 +137,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
         self.place(model, data)
 
     def leave(self) -> None:
-        """Tell the workers that they are no longer needed."""
+        """Dismiss the workers."""
         if self._config is not None:
             dismiss_servers(self._config)
 
@@ -179,7 +179,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
             raise ArgumentError(
                 "`placement` must leave out layers that hold a table, which cannot be moved to a device.",
                 received=f"{name} for the layer {layer.name}",
-                fix="Leave it out: it stays in the process that calls.",
+                fix="Leave it out: it stays in the calling process.",
             )
         place = parse_place(name)
         check_task(place, self._workers, layer.name)
@@ -200,7 +200,7 @@ def _join(config: ClusterConfig, start_timeout: float) -> None:
 
 
 def _compute_at(device: str, layer: keras.Layer) -> None:
-    """Have a layer compute on a device."""
+    """Make a layer compute on a device."""
     call = layer.call
 
     @functools.wraps(call)
@@ -212,7 +212,7 @@ def _compute_at(device: str, layer: keras.Layer) -> None:
 
 
 def _compute_at_variables(model: keras.Model) -> None:
-    """Have the optimizer of a model compute the update of a variable where the variable is.
+    """Make the optimizer of a model compute the update of a variable on the variable's device.
 
     Keras creates the optimizer state of a variable, such as a momentum, there.
     """
@@ -229,7 +229,7 @@ def _compute_at_variables(model: keras.Model) -> None:
         scaled = scale_loss(loss)
         if tf.executing_eagerly():
             return scaled
-        # A tape remembers no devices: its gradients would all be computed in this process.
+        # A tape records no devices: all its gradients would be computed in this process.
         losses[:] = [scaled]
         return tf.stop_gradient(scaled)
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfdistr")
 
-#: Seconds that a worker which is done waits at exit for its peers. Then it leaves in any case.
+#: Seconds that a finished worker waits at exit for its peers. Then it leaves in any case.
 EXIT_TIMEOUT = 60.0
 
 
@@ -133,12 +133,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if cluster_resolver is None and chooses_mpi(communication):
             if communication == "auto":
                 log.info("communication: MPI, whose launcher started this process")
-            communication = "auto"  # for what TensorFlow still does
+            communication = "auto"  # for TensorFlow's own part
             collectives = _mpi_collectives(exchange, start_timeout, heartbeat_timeout)
             os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
         elif cluster_resolver is None:
             config = cluster_to_join()
-            # Written again for TensorFlow, which fails on some of what R writes, and on "".
+            # Rewritten for TensorFlow, which fails on some forms from R, and on "".
             os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
             cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         joined = Joined(collectives)
@@ -218,7 +218,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     @property
     def collectives(self) -> Collectives | None:
-        """Exchanges values with the peers; None without peers, or if TensorFlow's threads exchange them."""
+        """The collectives with the peers; None without peers, or if TensorFlow's threads exchange values."""
         found: Collectives | None = self.extended.collectives
         return found
 
@@ -246,7 +246,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     @property
     def gradient_dtype(self) -> str:
-        """The type in which gradients travel in the steps of Keras's ``fit``; read when a step is traced."""
+        """The type in which Keras's ``fit`` sends gradients; read when a step is traced."""
         dtype = self.extended.gradient_dtype
         return str(dtype.name) if dtype else "float32"
 
@@ -308,7 +308,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             timeout: Seconds to wait at most.
 
         Raises:
-            ClusterStartError: Not every worker came within ``timeout`` seconds.
+            ClusterStartError: Not every worker arrived within ``timeout`` seconds.
         """
         if self.num_workers == 1:
             return
@@ -316,22 +316,22 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             self.extended.collectives.barrier(name, timeout)
         except tf.errors.OpError as error:
             raise ClusterStartError(
-                f"All {self.num_workers} workers must come to the barrier {name!r} within {timeout:g} s.",
+                f"Not all {self.num_workers} workers reached the barrier {name!r} within {timeout:g} s.",
                 received=str(error.message).split("\n")[0],
-                fix="Look at the log of the worker that is missing.",
+                fix="See the log of the missing worker.",
             ) from error
 
     def report_failure(self, message: str) -> None:
-        """Tell the peers that this worker failed, so that they stop with ``message`` instead of waiting."""
+        """Report the failure of this worker to the peers, which then stop with ``message``."""
         if self.num_workers > 1:
             at_exit.unregister(self.leave)
             self.extended.collectives.report_failure(message)
 
     def leave(self) -> None:
-        """Wait (at most a minute) for the peers to be done: TensorFlow aborts a process whose peer is gone.
+        """Wait at most a minute until the peers are done: TensorFlow aborts a process whose peer has exited.
 
-        The process calls it itself when it exits. A process that ends with an error does not wait: it
-        tells its peers.
+        The process calls it itself when it exits. A process that fails does not wait: it reports to its
+        peers.
         """
         if self.num_workers == 1:
             return
@@ -362,7 +362,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 def _mpi_collectives(
     exchange: Exchange, start_timeout: float, heartbeat_timeout: float
 ) -> Collectives | None:
-    """Return the collectives of MPI, whose ranks have the same versions; None if this is the only rank."""
+    """Return the MPI collectives, whose ranks have the same versions; None if this is the only rank."""
     from tfdistr.collectives.mpi.world import world
 
     comm = world(start_timeout)

@@ -1,6 +1,6 @@
-"""The place of this process among the workers: its index, how many there are, and whether it is the chief.
+"""The rank of this process: its worker index, the number of workers, and whether it is the chief.
 
-The first of these sources that knows the place answers:
+The first of these sources that knows the rank determines it:
 
 1. the strategy in whose scope the call is;
 2. the cluster in TF_CONFIG;
@@ -8,7 +8,7 @@ The first of these sources that knows the place answers:
 4. the launcher that has started this process: ``mpiexec`` as a rank, ``srun`` as a rank or a task, Kubernetes
    as a pod of a Job.
 
-If no source knows it, the process is alone.
+If no source knows it, the process is the only worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tfdistr.rendezvous.slurm_step import place_in_step
 
 
 class Rank(NamedTuple):
-    """A place among the workers.
+    """The rank of a process among the workers.
 
     Attributes:
         worker_index: Index among the workers that train; None if this task does not train.
@@ -46,7 +46,7 @@ _made: list[weakref.ref[Any]] = []
 
 
 def is_chief() -> bool:
-    """Say whether this process writes checkpoints and logs for all workers.
+    """Return whether this process writes checkpoints and logs for all workers.
 
     The first of these that knows answers: the strategy in whose scope the call is; the cluster in TF_CONFIG;
     the strategy that this process has made; the launcher that has started it (``mpiexec``, ``srun``,
@@ -64,7 +64,7 @@ def is_chief() -> bool:
 
 
 def worker_index() -> int | None:
-    """Give the index of this worker, from 0.
+    """Return the index of this worker, from 0.
 
     Only workers that train have an index; the index of the chief is 0. ``is_chief()`` lists the sources of
     the answer. The index is 0 in a process that is alone. It is None in a task of TF_CONFIG that does not
@@ -81,7 +81,7 @@ def worker_index() -> int | None:
 
 
 def num_workers() -> int:
-    """Give the number of workers that train.
+    """Return the number of workers that train.
 
     ``is_chief()`` lists the sources of the answer. The number is 1 in a process that is alone.
 
@@ -96,7 +96,7 @@ def num_workers() -> int:
 
 
 def rank_of_process() -> Rank:
-    """Return the place of this process, from the first source that knows it.
+    """Return the rank of this process, from the first source that knows it.
 
     Raises:
         ClusterConfigError: TF_CONFIG is not valid.
@@ -112,7 +112,7 @@ def rank_of_process() -> Rank:
 
 
 def note_strategy(strategy: Any) -> None:
-    """Note that this process has made a strategy for several workers."""
+    """Record that this process has made a strategy for several workers."""
     _made[:] = [weakref.ref(strategy)]
 
 
@@ -122,7 +122,7 @@ def _in_scope() -> Any:
 
 
 def _of_strategy(strategy: Any, by: str) -> Rank | None:
-    """Return the place that a strategy of tfdistr knows; None for TensorFlow's own strategies."""
+    """Return the rank that a tfdistr strategy knows; None for TensorFlow's own strategies."""
     if getattr(strategy, "is_chief", None) is None:
         return None
     return Rank(int(strategy.worker_index), int(strategy.num_workers), bool(strategy.is_chief), by)
@@ -130,7 +130,7 @@ def _of_strategy(strategy: Any, by: str) -> Rank | None:
 
 def _of_launcher() -> Rank | None:
     by = "the launcher of this process"
-    with contextlib.suppress(ClusterConfigError):  # the error of who joins says more
+    with contextlib.suppress(ClusterConfigError):  # joining raises a better error
         step = None if launched_by_mpi() else place_in_step() or place_in_job()
         if step is not None:
             return Rank(*step, step[0] == 0, by)

@@ -1,4 +1,4 @@
-"""A small computation that shows whether two processes round alike: their kernels, and their processors."""
+"""A small computation that detects whether two processes round alike, by kernels and processors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ log = logging.getLogger("tfdistr")
 
 
 def compare_machines(collectives: Collectives) -> None:
-    """Warn of workers whose machine rounds in another way than most. All workers must call it."""
+    """Warn of workers whose machine rounds differently from most. All workers must call it."""
     found = [text.split(" ", 1) for text in collectives.exchange(describe_kernels())]
     (usual, _), *_ = Counter(bits for bits, _ in found).most_common(1)
     for worker, (bits, name) in enumerate(found):
         if bits != usual:
             other = next(name for bits, name in found if bits == usual)
             log.warning(
-                "Worker %d (%s) computes a test with other bits than most workers (%s). With virtual "
-                "workers, a result has the same bits only on machines with the same kind of processor, the "
-                "same TensorFlow, and the same value of TF_ENABLE_ONEDNN_OPTS.",
+                "Worker %d (%s) rounds a test computation differently from most workers (%s). With virtual "
+                "workers, results are bitwise identical only on machines with the same kind of processor, "
+                "the same TensorFlow, and the same value of TF_ENABLE_ONEDNN_OPTS.",
                 worker,
                 name,
                 other,

@@ -1,4 +1,4 @@
-"""The interface of training to any strategy, and the strategies of one process."""
+"""The interface between training and any strategy, and the strategies of one process."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Peer(Protocol):
     def collectives(self) -> Collectives | None: ...
 
     def report_failure(self, message: str) -> None:
-        """Tell the peers that this worker failed."""
+        """Report the failure of this worker to the peers."""
 
 
 class WorkerStrategy(Peer, Protocol):
-    """The strategy of one worker, as training sees it.
+    """The strategy of one worker, from the view of training.
 
     Attributes:
-        gradient_dtype: The type in which gradients travel.
+        gradient_dtype: The type in which gradients are sent.
         num_workers: Number of workers.
         is_chief: Whether this worker writes checkpoints and logs.
-        communication: What carries the gradients between workers; "none" if they exchange no gradients.
+        communication: The backend of the gradients; "none" if the workers exchange none.
         tasks: The addresses of the workers, by names such as "worker 0", in the order of their indices.
         own_virtual_workers: The virtual workers of this worker, and the number of all of them; None without
             them.
-        variables_are_remote: Whether the variables of a model are in other processes, which will end.
+        variables_are_remote: Whether the variables of a model are in other processes, which will exit.
     """
 
     gradient_dtype: str

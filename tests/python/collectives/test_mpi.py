@@ -59,7 +59,7 @@ def test_variables_start_with_the_values_of_the_chief(ranks):
 
 def test_a_barrier_ends_when_not_all_come(ranks):
     chief, other = ranks[0]
-    assert chief["barrier"].startswith("All 2 workers must come to the barrier 'alone' within 1 s.")
+    assert chief["barrier"].startswith("Not all 2 workers reached the barrier 'alone' within 1 s.")
     assert "barrier" not in other
 
 

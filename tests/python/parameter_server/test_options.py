@@ -105,7 +105,7 @@ def test_a_model_with_a_loop_of_its_own_is_refused(validation, received):
     with pytest.raises(ArgumentError) as caught:
         _Chief(job, config, strategy, ServerOptions(), lambda *event: None, None)
     assert caught.value.message == (
-        "With parameter servers, a model cannot have a training loop of its own, only a train_step and a "
+        "With parameter servers, a model cannot have its own training loop, only a train_step and a "
         "test_step."
     )
     assert caught.value.received == received

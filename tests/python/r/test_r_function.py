@@ -254,7 +254,7 @@ def test_workers_of_parameter_servers_read_no_data_of_r(file):
     cluster = tfdistr.LocalCluster(1, ps=1)
     said = message(lambda: call(python_model, data, strategy="parameter_server", cluster=cluster))
     assert said == (
-        "The workers of parameter servers read the data in Python, so it cannot be a function of R.\n"
+        "With parameter servers the data cannot be an R function: the workers read it in Python.\n"
         "Received: an R function\n"
         "Fix: Pass arrays, a data frame or load_dataset()."
     )

@@ -65,7 +65,7 @@ def test_the_first_difference_and_the_epoch_are_named():
     one = Fit([same, np.array([[1.0, 2.0], [3.0, 4.0]])], {"loss": [0.5, 0.25], "mae": [0.5, 0.5]}, first=4)
     two = Fit([same, np.array([[1.0, 2.0], [3.5, 4.0]])], {"loss": [0.5, 0.75], "mae": [0.5, 0.5]}, first=4)
     assert str(compared(one, two, ([1.0], [1.5]))) == (
-        "The fits on 1 and 2 workers must differ by at most tolerance=1e-06, and the outputs by 1e-05.\n"
+        "The fits on 1 and 2 workers differ by more than tolerance=1e-06, and the outputs by 1e-05.\n"
         'First difference: the weight "layer/1", by 0.5 (0.12 of its largest value) at [1, 0], counted '
         "from 0: 3 and 3.5\n"
         "Different: 1 of 2 weights, 0 of 1 variables of the optimizer, 1 of 2 metrics of the history, 1 of 1 "
@@ -80,7 +80,7 @@ def test_the_first_difference_and_the_epoch_are_named():
         ([0.0, np.nan], "by inf at [1], counted from 0: 0 and nan"),
         ([0.0, -0.5], "by 0.5 at [1], counted from 0: 0 and -0.5"),
         ([0.0], "its shape is [2] and [1]"),
-        (None, "it is there in one of the fits only"),
+        (None, "it exists in one of the fits only"),
     ],
 )
 def test_how_arrays_differ(second, text):
@@ -210,7 +210,7 @@ def test_what_differs_in_two_trainings_on_one_worker_is_not_of_the_seed():
     drawn = iter([1.0, 2.0, 3.0])
     lines, made = studied(Parts(silent=("drop",)), lambda experiment: [np.array([next(drawn)])])
     assert lines[1:] == [
-        "Known: two trainings of it on 1 worker differ, too, by 2.",
+        "Known: two trainings of it on 1 worker also differ, by 2.",
         f"Reason: {reasons.REPEATED.text}",
         f"Fix: {reasons.REPEATED.fix}",
     ]

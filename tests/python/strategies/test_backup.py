@@ -102,7 +102,7 @@ def test_a_backup_within_epochs_is_refused(tmp_path, train):
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path, keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=5))
     assert str(caught.value).splitlines() == [
-        "BackupAndRestore must save after epochs: Keras begins an epoch anew with the weights of its middle.",
+        "BackupAndRestore must save after epochs: Keras restarts an epoch with the weights of its middle.",
         "Received: save_freq=5",
         'Fix: Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which continues '
         "within an epoch.",

@@ -106,8 +106,8 @@ def test_without_the_strategy_nothing_is_shared_out_unnoticed(monkeypatch):
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distribute(tf.data.Dataset.range(5).batch(2))
     assert str(caught.value).splitlines() == [
-        "distribute() must know the strategy, or every worker would get all rows.",
-        "Received: no strategy, and 2 workers, by TF_CONFIG",
+        "distribute() needs the strategy, or every worker would get all rows.",
+        "Received: no strategy, and 2 workers, from TF_CONFIG",
         "Fix: Pass strategy=strategy, or call it inside `with strategy.scope():`.",
     ]
 

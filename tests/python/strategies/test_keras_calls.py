@@ -85,7 +85,7 @@ def test_a_loss_that_is_no_number_is_named_with_its_worker_and_step(ran):
         for found in ran.found:
             said, steps, loss = found["not_a_number"][row]
             assert [line.partition(" of this training")[0] for line in said] == [
-                f"The loss of worker {worker} is not a finite number since step 2"
+                f"The loss of worker {worker} is not finite since step 2"
             ]
             assert steps == 2  # where TerminateOnNaN ends the training on one worker, too
             assert loss == "[nan]"
@@ -122,7 +122,7 @@ def test_a_fit_that_failed_before_its_first_step_leaves_nothing_in_the_way(ran):
 def test_xla_gives_way_with_a_warning(ran):
     for found in ran.found:
         assert found["compiled"] == [
-            "jit_compile=True is ignored on several workers: XLA cannot compile what they exchange."
+            "jit_compile=True is ignored on several workers: XLA cannot compile their collectives."
         ]
 
 

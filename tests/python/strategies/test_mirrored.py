@@ -17,7 +17,7 @@ from tfdistr.jobs.strategy_rules import RULES
 pytestmark = pytest.mark.timeout(300)
 
 CANNOT = (
-    "Several devices of one process cannot train with functions of R, with an optimizer that accumulates or "
+    "Several devices of one process cannot train with R functions, with an optimizer that accumulates or "
     "averages, or with several steps in one execution."
 )
 ONE_EACH = 'Use one process for each device: strategy="multi_worker_mirrored" on a local_cluster()'
@@ -95,7 +95,7 @@ def test_each_device_counts_as_a_worker_for_batch_and_learning_rate(found):
 def test_jit_compile_is_ignored_with_one_warning(found):
     assert found["jit_compile"] < 1e-6
     assert found["warnings"] == [
-        "jit_compile=True is ignored on several devices: XLA cannot compile what they exchange."
+        "jit_compile=True is ignored on several devices: XLA cannot compile their collectives."
     ]
 
 
@@ -116,7 +116,7 @@ def test_sparse_batches_are_refused(found):
     kind, message, received, fix = found["sparse"]
     assert (kind, message) == (
         "DataShardError",
-        "Batches of sparse tensors cannot be split over the devices of one process.",
+        "Cannot split batches of sparse tensors over the devices of one process.",
     )
     assert "SparseTensorSpec" in received
     assert fix == f"{ONE_EACH}, or make the tensors dense or ragged."

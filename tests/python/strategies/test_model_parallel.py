@@ -88,14 +88,14 @@ def test_layers_with_tables_stay(found):
         "ArgumentError",
         "`placement` must leave out layers that hold a table, which cannot be moved to a device.",
         "cpu:1 for the layer lookup",
-        "Leave it out: it stays in the process that calls.",
+        "Leave it out: it stays in the calling process.",
     ]
 
 
 @pytest.mark.slow(reason="one process trains 20 models")
 def test_jit_compile_is_ignored_with_one_warning(found):
     assert found["warnings"] == [
-        "jit_compile=True is ignored: XLA cannot compile what several devices compute."
+        "jit_compile=True is ignored: XLA cannot compile for several devices."
     ]
 
 
@@ -105,7 +105,7 @@ def test_jit_compile_is_ignored_with_one_warning(found):
     [
         ("unknown", "`placement` must name layers of the model.", "thrid",
          "The layers are embed, lstm, block, "),
-        ("device", "`placement` must name devices that are there.", "gpu:0 of this process",
+        ("device", "`placement` must name existing devices.", "gpu:0 of this process",
          "It has cpu:0, cpu:1."),
         ("by function, a task", "`placement` must name tasks of the cluster.",
          "worker 0 for the layer embed, and no cluster",
@@ -163,7 +163,7 @@ NEEDED = 'The strategy "model_parallel" needs `placement`: places by the names o
          "worker 2 for the layer a, and 2 workers and a chief"),
         ({"placement": {"a": "worker 0"}, "cluster": None}, "`placement` must name tasks of the cluster.",
          "worker 0 for the layer a, and no cluster"),
-        ({"placement": {"a": "cpu:7"}, "cluster": None}, "`placement` must name devices that are there.",
+        ({"placement": {"a": "cpu:7"}, "cluster": None}, "`placement` must name existing devices.",
          "cpu:7 of this process"),
         ({"placement": {"a": "worker 0"}, "cluster": describe_local_cluster(2, ps=1)},
          "The strategy 'model_parallel' has no use for parameter servers.",

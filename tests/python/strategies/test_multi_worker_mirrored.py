@@ -135,9 +135,9 @@ def test_fit_on_files_that_tensorflow_shares_out(found):
 
 def test_a_barrier_that_a_worker_does_not_come_to(found):
     lines = found[0]["barrier"].splitlines()
-    assert lines[0] == "All 2 workers must come to the barrier 'alone' within 1.5 s."
+    assert lines[0] == "Not all 2 workers reached the barrier 'alone' within 1.5 s."
     assert lines[1].startswith("Received: Not all ranks joined within ")
-    assert lines[2] == "Fix: Look at the log of the worker that is missing."
+    assert lines[2] == "Fix: See the log of the missing worker."
 
 
 # --- When workers end

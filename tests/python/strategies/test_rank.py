@@ -129,7 +129,7 @@ def test_ranks_of_mpiexec_know_their_place_before_and_after_the_strategy(tmp_pat
     for index in range(2):
         found = json.loads((tmp_path / f"{index}.json").read_text())
         assert found["before"] == found["after"] == found["in scope"] == [index, 2, index == 0]
-        assert found["distribute"] == "no strategy, and 2 workers, by the strategy"
+        assert found["distribute"] == "no strategy, and 2 workers, from the strategy"
 
 
 @pytest.mark.timeout(180)

@@ -98,14 +98,14 @@ def test_a_model_that_one_worker_has_lost_hangs_nobody():
 REFUSED = {
     "fewer than workers": "must be at least the number of workers.*Received: virtual_workers=1, 2 workers",
     "more than examples": "must be at most the examples.*Received: virtual_workers=9, batch_size=8",
-    "NCCL": "NCCL does not promise.*communication=\"nccl\"",
-    "NCCL by the strategy": "NCCL does not promise.*communication=\"nccl\"",
+    "NCCL": "NCCL does not guarantee.*communication=\"nccl\"",
+    "NCCL by the strategy": "NCCL does not guarantee.*communication=\"nccl\"",
     "not a number": "must be a whole number of at least 1.*Received: 'many'",
     "one device": "'one_device' cannot keep the promise.*virtual_workers=4",
     "parameter servers": "'parameter_server' cannot keep the promise.*virtual_workers=4",
     "model parallelism": "'model_parallel' cannot keep the promise.*virtual_workers=4",
     "random numbers of TensorFlow": "random numbers must depend on the seed.*RandomStandardNormal",
-    "variables of TensorFlow": "only variables of Keras.*AssignAddVariableOp",
+    "variables of TensorFlow": "only Keras variables.*AssignAddVariableOp",
     "weights changed by a layer": "only the model's optimizers may change its weights.*clipped/kernel",
     "an optimizer made in a step": "must be an attribute of the model.*of the class SGD",
     "weights read after the update, in eager mode": r"not with run_eagerly=True.*kernel after apply\(\)",
@@ -146,7 +146,7 @@ def test_models_that_run_eagerly_draw_by_virtual_worker(told):
 
 def test_a_machine_that_rounds_in_another_way_is_named(told):
     [line] = told["machines"]
-    assert line.startswith("Worker 1 (an older processor) computes a test with other bits than most")
+    assert line.startswith("Worker 1 (an older processor) rounds a test computation differently from most")
 
 
 def test_a_process_with_more_threads_is_refused(tmp_path):
@@ -155,5 +155,5 @@ def test_a_process_with_more_threads_is_refused(tmp_path):
     [ended] = run_commands([command], [{**os.environ, "TF_CONFIG": ""}], 120)
     assert ended.status == 0, ended.output[-3000:]
     told = json.loads(file.read_text())["threads"]
-    assert "each operation of TensorFlow must have one thread" in told
+    assert "each TensorFlow operation must have one thread" in told
     assert "already runs, with 2 threads" in told

@@ -1,7 +1,7 @@
-"""A check on the first batch: whether the gradients of workers add up to the gradient of one worker.
+"""A check on the first batch that the workers' gradients add up to the gradient of one worker.
 
 They do if a step is a mean over the examples of a batch. A contrastive loss is not, and neither is a gradient
-that a step clips by itself: each worker would compute something of its own rows. The check runs the step on a
+that a step clips by itself: each worker would use its own rows only. The check runs the step on a
 few rows, eagerly, and restores all variables:
 
 * Rows A and B make up batches of the same size: AB, BA, AA and BB. For a mean over examples the gradients of
@@ -61,9 +61,9 @@ def check_batch(
 ) -> None:
     """Warn if a model's step computes something over its batch that is no mean over examples.
 
-    Only the chief looks, and only at models whose step has parts that are not Keras's own. A step that
+    Only the chief checks, and only models whose step has parts that are not Keras's own. A step that
     communicates, as with ``gather()``, knows of the other workers. A step that runs eagerly may change more
-    than variables, so that it is left alone.
+    than variables, so it is not checked.
 
     Args:
         extended: Runs the replica.
@@ -84,7 +84,7 @@ def check_batch(
             if rows is None:
                 return
             warning = _compare(extended, model, weigh(rows) if weigh else rows, names)
-    except Exception as error:  # the step itself will raise it, with its whole story
+    except Exception as error:  # the step itself will raise it, with its full traceback
         log.debug("The check of %s failed: %s", names, error)
         return
     if warning is not None:
@@ -92,7 +92,7 @@ def check_batch(
 
 
 def _compare(extended: OneReplica, model: keras.Model, batch: Any, names: str) -> str | None:
-    """Return the warning about the parts with these names; None if all is well."""
+    """Return the warning about the parts with these names; None if there is none."""
     rows = tf.cast(tf.minimum(_ROWS, count_examples(batch) // 2), tf.int64)
     if rows == 0:
         return None
@@ -109,7 +109,7 @@ def _compare(extended: OneReplica, model: keras.Model, batch: Any, names: str) -
         if not all(np.isfinite(gradient).all() for gradient in gradients):
             return (
                 f"Cannot check whether {names} can be split over workers: the gradient is not finite on the "
-                "first rows of the data. Look for values that are not finite, and for a division by zero."
+                "first rows of the data. Check for values that are not finite, and for a division by zero."
             )
         for each in (noise, over_batch, sums):
             each.add(name, gradients)
@@ -177,7 +177,7 @@ def _of_tensorflow(variable: Any) -> Any:
 
 
 class _GradientProbe:
-    """Runs the step of a model, and restores all that it changes.
+    """A run of a model's step that restores all changes.
 
     Args:
         extended: Runs the replica.

@@ -1,4 +1,4 @@
-"""Exchange of values between replicas, within a step of Keras's ``fit``."""
+"""The exchange of values between replicas, within a step of Keras's ``fit``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ReplicaStep:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Within the context, what the replica exchanges is exact. The replica's thread must call it."""
+        """Make the replica's exchanges exact within the context. The replica's thread must call it."""
         context = tf.distribute.get_replica_context()
         self._reduce = context.all_reduce
         with (
@@ -148,7 +148,7 @@ def check_no_strange_optimizer(error: BaseException | None = None) -> None:
 
 
 class NoPeers:
-    """Takes the place of the peers of a replica that runs by itself: sums are its own values."""
+    """The stand-in for the peers of a replica that runs by itself: sums are its own values."""
 
     loss_is_weighted = True
 

@@ -56,7 +56,7 @@ def gather(value: Any) -> tf.Tensor:
             "gather() must be called in a step of Keras's fit(), evaluate() or predict().",
             received=f"a call in {'the scope of a strategy' if alone else 'strategy.run()'}, for {replicas} "
             "replicas",
-            fix="Call it in the loss, the model or train_step(). In a training loop of your own call "
+            fix="Call it in the loss, the model or train_step(). In a custom training loop call "
             "tf.distribute.get_replica_context().all_gather(value, axis=0) on the replicas.",
         )
     return tensor

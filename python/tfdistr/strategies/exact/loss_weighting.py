@@ -23,7 +23,7 @@ def exact_step(
 
     Args:
         extended: Runs the replica.
-        collectives: Carries tensors to the peers.
+        collectives: Exchanges tensors with the peers.
         model: The model that makes the step.
         data: The local batch.
 
@@ -66,7 +66,7 @@ def replica_of(extended: OneReplica, collectives: Collectives, data: Any) -> Rep
 
 @contextlib.contextmanager
 def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> Iterator[None]:
-    """Within the context, the stand-in row of an empty batch does not change the ``variables`` of metrics.
+    """Protect the ``variables`` of metrics from the stand-in row of an empty batch, within the context.
 
     Args:
         variables: The variables of this replica; none if the replica surely has examples.
@@ -205,11 +205,11 @@ class MeanOverExamples:
             weighted = [scale(g, self.weight()) for g in gradients]
             return self._sum(weighted, self._replica.gradient_dtype, add_rows)
         scaled = [scale(g, self._count) for g in gradients]
-        if self._replica.gradient_dtype is not None:  # it has too few digits for numbers of examples
+        if self._replica.gradient_dtype is not None:  # it has too few digits for counts
             (total,) = self._sum([tf.cast(self._count, tf.float32)])
             sums = self._sum(scaled, self._replica.gradient_dtype, add_rows)
         else:
-            together = [*scaled, tf.cast(self._count, tf.float32)]  # in one piece
+            together = [*scaled, tf.cast(self._count, tf.float32)]  # in one collective
             *sums, total = self._sum(together, add_rows=add_rows)
         return [scale(g, 1.0 / tf.cast(total, tf.float64)) for g in sums]
 

@@ -1,4 +1,4 @@
-"""Finds the worker whose loss was the first that is not finite, and the step."""
+"""The detection of the first loss that is not finite: its worker and its step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger("tfdistr")
 
 
 class LossWatch:
-    """Checks every loss of this worker in the training step, at the cost of two small operations.
+    """A check of every loss of this worker in the training step, which adds two small operations per step.
 
     Args:
-        collectives: Carries the result to the peers.
+        collectives: Exchanges the result with the peers.
         num_workers: Number of workers.
         index: Index of this worker.
     """
@@ -35,7 +35,7 @@ class LossWatch:
         return [self._steps, self._first]
 
     def begin(self) -> None:
-        """Begin to count steps: training starts."""
+        """Start to count steps."""
         self._said = False
         self._steps.assign(0)
         self._first.assign(0)
@@ -59,9 +59,9 @@ class LossWatch:
             self._said = True
             worker, step = min(first.items(), key=lambda item: item[1])
             log.warning(
-                "The loss of worker %d is not a finite number since step %d of this training. Look at the "
-                "examples of that step, or lower the learning rate; keras.callbacks.TerminateOnNaN() stops "
-                "such a training.",
+                "The loss of worker %d is not finite since step %d of this training. Check the examples of "
+                "that step, or lower the learning rate; keras.callbacks.TerminateOnNaN() stops such a "
+                "training.",
                 worker,
                 step,
             )

@@ -1,4 +1,4 @@
-"""Handles replicas, values and datasets for workers that have one replica each."""
+"""The handling of replicas, values and datasets for workers with one replica each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfdistr.strategies.join import training_jobs
 
 
 class OneReplica(tf_internals.MultiWorkerExtended):
-    """Runs the replica on the calling thread, and all exchange between workers through ``Collectives``.
+    """The replica, which runs on the calling thread; workers exchange values through ``Collectives``.
 
     TensorFlow handles a worker with several local replicas, and a worker without peers.
     """
@@ -43,7 +43,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             communication_options=options,
             devices=None if resolver else ("/device:CPU:0",),
         )
-        #: Carries tensors to the peers; None if TensorFlow's own code runs.
+        #: Exchanges tensors with the peers; None if TensorFlow's own code runs.
         self.collectives = collectives
         self.shares_initial_values = collectives is not None
         if collectives is not None:
@@ -60,9 +60,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         if self.collectives is not None:
             #: Finds the worker whose loss was the first that is not finite.
             self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
-        #: What holds within the step that runs now.
+        #: The context of the running step.
         self.step = StepContext()
-        #: The type in which the gradients of Keras's step travel; None for their own type.
+        #: The type in which the gradients of Keras's step are sent; None for their own type.
         self.gradient_dtype: tf.DType | None = None
         #: Arranges calls of Keras's methods (``KerasCalls``); None without peers.
         self.calls: Any = None
@@ -155,7 +155,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         return self.collectives.all_gather(self._own(value), axis)
 
     def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
-        """This worker's rows of every global batch, unless the user chose another sharding policy."""
+        """Return this worker's rows of every global batch, unless the user chose another sharding policy."""
         self._need_all("train, evaluate or predict")
         call = tf_internals.keras_call()
         if call is not None:
@@ -165,7 +165,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         elif call is not None:
             if self.virtual is not None:
                 disable_xla(call.model, "with virtual workers")
-            if call.method == "fit" and "epoch_iterator" not in call.variables:  # else it is for a validation
+            if call.method == "fit" and "epoch_iterator" not in call.variables:  # no validation
                 watch_backups(call)
         if not self.one_replica or (
             not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
@@ -178,7 +178,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
 
     @contextlib.contextmanager
     def without_peers(self) -> Iterator[None]:
-        """Within the context, the replica's sums are its own values, and it sees no other replica."""
+        """Let the replica's sums be its own values within the context; it sees no other replica."""
         shares, self.shares_initial_values = self.shares_initial_values, True
         try:
             with (

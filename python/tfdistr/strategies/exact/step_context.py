@@ -1,4 +1,4 @@
-"""What holds while a step, or a part of one, is traced or runs."""
+"""The context of a step, or a part of one, while it is traced or runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class StepContext:
-    """What holds within a step. ``OneReplica.within()`` changes it for a while.
+    """The context of a step. ``OneReplica.within()`` changes it temporarily.
 
     Attributes:
         reported_replicas: The number of replicas that Keras sees; None for the real number.

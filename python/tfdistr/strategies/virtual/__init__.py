@@ -1,4 +1,4 @@
-"""Virtual workers: training whose result has the same bits on any number of workers.
+"""Virtual workers: training whose result is bitwise identical on any number of workers.
 
 Each global batch has a fixed number of shares, one for each virtual worker. A worker computes the steps of
 its virtual workers, each with one thread. Sums over the shares have a fixed order. So the result is a

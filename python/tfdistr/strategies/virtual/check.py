@@ -1,4 +1,4 @@
-"""Where the promise of virtual workers can be kept."""
+"""The conditions for bitwise identical results with virtual workers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def check_virtual_workers(
     communication: str = "auto",
     devices: int = 1,
 ) -> None:
-    """Refuse numbers of virtual workers, and places, where results would not have the same bits.
+    """Refuse numbers of virtual workers, and settings, whose results would not be bitwise identical.
 
     Args:
         count: Number of virtual workers.
         workers: Number of workers.
         batch_size: Examples of a global batch, if tfdistr makes the batches.
-        communication: What carries the gradients.
+        communication: The backend of the gradients.
         devices: Number of devices of a worker.
 
     Raises:
-        ArgumentError: The promise cannot be kept.
+        ArgumentError: The results would not be bitwise identical.
     """
     if count < workers:
         raise ArgumentError(
@@ -39,7 +39,7 @@ def check_virtual_workers(
         )
     if communication == "nccl":
         raise ArgumentError(
-            "With virtual workers, gradients are summed in a fixed order, which NCCL does not promise.",
+            "Virtual workers need sums of gradients in a fixed order, which NCCL does not guarantee.",
             received=f'virtual_workers={count}, communication="nccl"',
             fix='Pass communication="auto", "mpi" or "ring".',
         )

@@ -1,4 +1,4 @@
-"""A step of a model, made by virtual workers."""
+"""A step of a model on virtual workers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class VirtualWorkers:
 
 
 def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """Run what Keras passes to ``strategy.run``, on this worker's virtual workers.
+    """Run Keras's function for ``strategy.run`` on this worker's virtual workers.
 
     Raises:
         ArgumentError: ``fn`` is not a step of Keras's ``fit``, ``evaluate`` or ``predict``.
@@ -109,7 +109,7 @@ def _with_flat_logs(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Results:
-    """The results of the step of one virtual worker, as they are put together.
+    """The results of the step of one virtual worker.
 
     Args:
         step: The step.
@@ -127,7 +127,7 @@ class _Results:
         #: Tensors that are summed (gradients, new values of variables, and logs that are no metrics), and
         #: tensors of gradients that are concatenated.
         self.dense, self.slices = sent_gradients(step.updates, dtype)
-        #: Predictions, which are put one after the other.
+        #: Predictions, which are concatenated.
         self.rows: list[tf.Tensor] = []
         #: Whether the loss is not finite, if there is a loss.
         self.flags = [] if step.bad is None else [step.bad]

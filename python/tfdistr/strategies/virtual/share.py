@@ -1,8 +1,8 @@
 """The step of one virtual worker: a function of its rows that changes nothing.
 
-The optimizers do not run in it: its results are gradients and new values of variables. A step that reads
-weights which an optimizer has changed, as in a generative adversarial network, is cut there: the optimizer
-changes them when the gradients of all shares are summed.
+The optimizers do not run in it: its results are gradients and new values of variables. A step may read
+weights after an optimizer has changed them, as in a generative adversarial network. It is cut there: the
+optimizer changes them when the gradients of all shares are summed.
 """
 
 from __future__ import annotations
@@ -87,19 +87,19 @@ class ShareExchange:
 
 @dataclass
 class ShareStep:
-    """What the step of a virtual worker has computed.
+    """The results of the step of a virtual worker.
 
     Attributes:
         updates: The updates that are due at the end of the step.
         changed: Keras variables that the step would change.
         values: The new values of these variables; for a variable that sums, the part of this share.
-        draws: By the ids of generators of random numbers, how often the step has drawn.
-        logs: What the step returns.
+        draws: The number of draws of each random number generator, by its id.
+        logs: The logs of the step.
         logs_are_metrics: Whether these are the values of all metrics.
         examples: Number of rows of the share.
         weight: The part of the global batch that this share has.
         bad: Whether the loss is not finite.
-        exchanges: What the share exchanges, in order.
+        exchanges: The exchanges of the share, in order.
     """
 
     updates: list[Update] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Share:
 
     @property
     def can_wait(self) -> bool:
-        """True where the step can be cut: it is being traced, outside of branches and loops."""
+        """Return True if the step can be cut here: it is being traced, outside of branches and loops."""
         return self._graph is not None and current_graph() is self._graph
 
     def cut_for_updates(self, variable: Any, dtype: tf.DType | None) -> None:
@@ -274,7 +274,7 @@ def _value_of(scope: Any, variable: Any) -> tf.Tensor:
 
 
 def _check_sums(scope: Any, step: ShareStep) -> None:
-    """Refuse metrics that do not add: their parts cannot be put together."""
+    """Refuse metrics that do not add: their parts cannot be combined."""
     for variable, value in step.summed:
         begun = scope.begun(variable)
         if variable.aggregation == "sum" and not tf.executing_eagerly() and not _adds(value, begun):
@@ -304,7 +304,7 @@ def _refuse_change(variable: Any) -> None:
     )
 
 
-# Operations whose results no seed of Keras decides; TensorFlow's own names.
+# Operations whose results no Keras seed decides; TensorFlow's own names.
 _RANDOM = {
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle",
     "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal", "StatefulUniform",
@@ -315,11 +315,11 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 
 
 def check_operations(graph: tf.Graph) -> None:
-    """Refuse operations in the graph of a share that would break the promise.
+    """Refuse operations in the graph of a share that would make results differ.
 
     Raises:
         ArgumentError: The step draws random numbers that do not depend on Keras's seeds, or it changes
-            variables of TensorFlow.
+            TensorFlow variables.
     """
     for node in _nodes(graph):
         if node.op in _RANDOM:
@@ -331,14 +331,14 @@ def check_operations(graph: tf.Graph) -> None:
             )
         if node.op.startswith(_WRITES):
             raise ArgumentError(
-                "With virtual workers, a step may change only variables of Keras.",
+                "With virtual workers, a step may change only Keras variables.",
                 received=f"the operation {node.op} ({node.name})",
                 fix="Make the variable with self.add_weight(trainable=False) or self.add_variable().",
             )
 
 
 def random_operations(graph: tf.Graph) -> list[tuple[str, str]]:
-    """Return the operations of a graph whose random numbers no seed of Keras decides, each with its name."""
+    """Return the operations of a graph whose random numbers no Keras seed decides, each with its name."""
     return [(node.op, node.name) for node in _nodes(graph) if node.op in _RANDOM]
 
 

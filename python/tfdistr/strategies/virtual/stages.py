@@ -1,4 +1,4 @@
-"""The step of a virtual worker as functions of TensorFlow, cut where shares exchange values.
+"""The step of a virtual worker as TensorFlow functions, cut where shares exchange values.
 
 The step is traced once, whatever the number of virtual workers. Some models exchange values between replicas
 before the optimizer runs: synchronized normalization, and losses that divide by a number which all shares
@@ -22,7 +22,7 @@ class Stages:
     Args:
         inputs: The inputs of the step, tensors of its graph.
         step: The step, traced in a graph.
-        results: The tensors that are wanted.
+        results: The requested tensors.
         function: The function that was traced.
     """
 
@@ -57,7 +57,7 @@ class Stages:
 
 
 class _Cut:
-    """Which operations belong to which stage, and what must pass from one stage to another."""
+    """The operations of each stage, and the tensors that must pass from one stage to another."""
 
     def __init__(
         self, graph: tf.Graph, inputs: Sequence[tf.Tensor], exchanges: Sequence[ShareExchange]
@@ -85,7 +85,7 @@ class _Cut:
             for tensor in operation.inputs:
                 own = self._stage.get(tensor.op.name)
                 if stage is not None and own is not None and own < stage and tensor.ref() not in given:
-                    # TensorFlow replaces whole operations, so that all outputs must pass.
+                    # TensorFlow replaces whole operations, so all outputs must pass.
                     self._passed[stage] |= {output.ref() for output in tensor.op.outputs}
 
     def stage(self, number: int, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:

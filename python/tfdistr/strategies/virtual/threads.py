@@ -31,16 +31,16 @@ def use_one_thread() -> None:
     threads = _threads()
     if threads != 1:
         raise ArgumentError(
-            "With virtual workers, each operation of TensorFlow must have one thread: the number of threads "
+            "With virtual workers, each TensorFlow operation must have one thread: the number of threads "
             "changes the rounding.",
             received=f"a process in which TensorFlow already runs, with {threads} threads for an operation",
             fix="Make the call before anything else uses TensorFlow, call "
             "tf.config.threading.set_intra_op_parallelism_threads(1) first, or pass "
-            "cluster=local_cluster(1), which trains in a process of its own.",
+            "cluster=local_cluster(1), which trains in a separate process.",
         )
 
 
 def _threads() -> int:
-    """Return the number of threads that an operation has, where TensorFlow runs already."""
+    """Return the number of threads of an operation, if TensorFlow runs already."""
     given = os.environ.get("TF_NUM_INTRAOP_THREADS")
     return tf.config.threading.get_intra_op_parallelism_threads() or int(given or len(usable_cores()))
