@@ -173,7 +173,7 @@ def test_a_worker_that_makes_no_step_is_named_with_its_stack(tmp_path, note, way
         text = said[0].text
         if way == "mpi by hand" and "StepTimeoutError" not in text:
             text = job.output()
-        assert "StepTimeoutError: Each worker must make a step within 15 s, which is `step_timeout`." in text
+        assert "StepTimeoutError: A worker made no step within 15 s, which is `step_timeout`." in text
         assert "Received: worker 1 on" in text
         expected = 'in hang\n    time.sleep(1.0)' if fault == "callback_hangs" else "loop.py"
         assert expected in text

@@ -14,7 +14,7 @@ test_that("a worker that makes no step is named with R's calls", {
   withr::defer(unlink(dirname(dirname(error$log)), recursive = TRUE)) # kept, as the job failed
   expect_identical(error$worker, 1L)
   message <- conditionMessage(error)
-  expect_match(message, "must make a step within 8 s, which is `step_timeout`", fixed = TRUE)
+  expect_match(message, "made no step within 8 s, which is `step_timeout`", fixed = TRUE)
   expect_match(message, "R call stack (innermost last):", fixed = TRUE)
   expect_match(message, "stuck()", fixed = TRUE)
 })
@@ -27,7 +27,7 @@ test_that("without workers, this session itself has made no step", {
     distributed_fit(small_model, digits$x, digits$y, callbacks = waits, verbose = 0, step_timeout = 2),
     class = "tfdistr_error_step_timeout"
   )
-  expect_match(conditionMessage(error), "must make a step within 2 s, which is `step_timeout`", fixed = TRUE)
+  expect_match(conditionMessage(error), "made no step within 2 s, which is `step_timeout`", fixed = TRUE)
 })
 
 test_that("a trace, which holds interrupts back, is interrupted too", {

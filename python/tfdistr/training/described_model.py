@@ -1,7 +1,7 @@
-"""A model as Keras describes it: another process makes a model of its kind without the user's function.
+"""The Keras description of a model, from which another process makes a model without the user's function.
 
-A description may come from a file that others could have changed, and Keras imports what it names and calls
-it. So each object in it is checked before Keras sees it, on every version of Keras.
+A description may come from a file that others could have changed, and Keras imports and calls the objects in
+it. So each object is checked before Keras sees it, on every version of Keras.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import keras
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 
-#: The classes of Keras of which a model may consist, with all that derive from them.
+#: The Keras classes of which a model may consist, with all that derive from them.
 _PARTS = (
-    keras.Operation,  # layers, models, and what functional models compute with tensors
+    keras.Operation,  # layers, models, and the operations of functional models
     keras.Loss, keras.Metric, keras.optimizers.Optimizer, keras.optimizers.schedules.LearningRateSchedule,
     keras.initializers.Initializer, keras.regularizers.Regularizer, keras.constraints.Constraint,
     keras.DTypePolicy, keras.dtype_policies.DTypePolicyMap,
@@ -29,7 +29,7 @@ _PARTS = (
 _REFUSED = ("Lambda", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer")
 #: Values that are no objects of a class.
 _VALUES = ("__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__")
-#: The modules in which Keras looks for its own functions, and functions there that are no part of a model.
+#: The modules of Keras's own functions, and functions there that are no part of a model.
 _FUNCTIONS = ("activations", "losses", "metrics")
 _MAKERS = ("get", "serialize", "deserialize")
 
@@ -37,12 +37,12 @@ _MAKERS = ("get", "serialize", "deserialize")
 def describe_model(model: keras.Model) -> str | None:
     """Return the description of a model, without values, for `made_again`.
 
-    None if the description is not enough: the model has a part that is not of Keras, or a layer with a table.
+    None if the description is not enough: the model has a part that is not Keras's, or a layer with a table.
     """
     try:
         described, parts = tf_internals.serialized(model)
         text = json.dumps(described)
-    except Exception:  # get_config() of the user can raise anything
+    except Exception:  # the user's get_config() can raise anything
         return None
     kinds = [part if isinstance(part, FunctionType | type) else type(part) for part in parts]
     of_keras = all((kind.__module__ or "").partition(".")[0] in ("keras", "builtins") for kind in kinds)
@@ -62,10 +62,10 @@ def made_again(description: str) -> keras.Model:
         received = f"no description: {error}"
     if received is not None:
         raise ArgumentError(
-            "The description of a model may only name classes of Keras, and what you have registered there.",
+            "The description of a model may only name Keras classes, and classes that you have registered.",
             received=received,
-            fix="Remove description.json from the run directory, if you have not changed it: others have. "
-            "Then the model function makes the model.",
+            fix="If you have not changed description.json in the run directory, others have: remove it. Then "
+            "the model function makes the model.",
         )
     return keras.saving.deserialize_keras_object(described, safe_mode=True)
 
@@ -117,7 +117,7 @@ def _is_function(module: Any, name: str) -> bool:
 
 
 def _found(module: Any, name: str) -> Any:
-    """Return the object of Keras with a name, without an import; None if there is none."""
+    """Return the Keras object with a name, without an import; None if there is none."""
     if not isinstance(module, str) or module.partition(".")[0] != "keras":
         return None
     try:

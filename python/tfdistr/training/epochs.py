@@ -19,8 +19,8 @@ _Logs = Mapping[str, Any] | None
 class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
     """Keras's list, whose hooks run on the thread of the training loop and never drop an interrupt.
 
-    The hooks of Keras 3.15 ignore every exception while they turn logs into numbers of Python. So an
-    interrupt in this moment would be lost.
+    The hooks of Keras 3.15 ignore every exception while they turn logs into Python numbers. So an interrupt
+    at this moment would be lost.
     """
 
     def on_train_begin(self, logs: _Logs = None) -> None:
@@ -64,7 +64,7 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
 
 
 def numbers_of(logs: _Logs) -> dict[str, Any]:
-    """Return logs as Keras gives them to callbacks: sorted, flat, and with numbers of Python."""
+    """Return logs as Keras passes them to callbacks: sorted, flat, and with Python numbers."""
     flat = flat_logs(dict(logs or {}))
     return {name: value if type(value) is float else _number(value) for name, value in flat.items()}
 
@@ -86,7 +86,7 @@ class Phase(Protocol):
     done: int
 
     def skip(self, epochs: int) -> None:
-        """Leave out the data of some epochs, before the first one."""
+        """Skip the data of some epochs, before the first one."""
 
     def reset(self) -> None:
         """Reset the metrics of the model."""
@@ -117,7 +117,7 @@ def run_epochs(
         manager: Keeps checkpoints.
 
     Raises:
-        JobStoppedError: The job was told to end.
+        JobStoppedError: The job was preempted.
     """
     model.stop_training = False
     if manager:
@@ -130,7 +130,7 @@ def run_epochs(
     if restored > begun:
         train.skip(restored - begun)
     for epoch in range(max(begun, restored), epochs.end):
-        if model.stop_training:  # the checkpoint may say so
+        if model.stop_training:  # the checkpoint may have set it
             break
         train.reset()
         callbacks.on_epoch_begin(epoch)

@@ -1,7 +1,7 @@
 """Training by the ``fit`` of a model, Keras's or the model's own, with checkpoints after epochs.
 
-A callback hears of the epochs. So a ``fit`` of the user can continue from a checkpoint if it passes
-``initial_epoch`` and ``callbacks`` on to Keras's ``fit``, or does with them what Keras does.
+A callback is called for the epochs. So the user's ``fit`` can resume from a checkpoint if it passes
+``initial_epoch`` and ``callbacks`` to Keras's ``fit``, or handles them as Keras does.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def fit_by_keras(
     weigh: Callable[[Any], Any] | None = None,
     manager: CheckpointManager | None = None,
 ) -> dict[str, list[Any]]:
-    """Train as ``fit`` of ``loop.py`` does, but by the model's own ``fit``, with checkpoints after epochs.
+    """Train like ``fit`` of ``loop.py``, but with the model's own ``fit`` and with checkpoints after epochs.
 
     Raises:
-        ArgumentError: There are checkpoints, and the model's own ``fit`` does not train the epochs that it is
-            told to.
+        ArgumentError: There are checkpoints, and the model's own ``fit`` does not train the requested
+            epochs.
     """
     check_read_by_keras(data, validation)
     first = epochs.first
@@ -79,14 +79,14 @@ def check_read_by_keras(*read: WorkerData | None) -> None:
     """
     if any(data and data.fed for data in read):
         raise ArgumentError(
-            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
-            received="a model with a loop of its own, or several devices",
+            "Only the loop of distributed_fit() can read a PyDataset or a generator.",
+            received="a model with its own loop, or several devices",
             fix="Pass a function that returns a tf.data.Dataset.",
         )
 
 
 class _Progress(keras.callbacks.Callback):  # type: ignore[misc]
-    """Says that steps are made."""
+    """A callback that reports progress."""
 
     decides = False  # needs no metrics of other workers
     remembers = False  # a checkpoint does not store it
@@ -104,7 +104,7 @@ class _Progress(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
-    """Restores the training when it begins, and saves it after epochs.
+    """A callback that restores the training at its start, and saves it after epochs.
 
     Args:
         model: The model; a loop of its own may leave the callbacks without it.
@@ -126,37 +126,37 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         steps: int | None,
     ) -> None:
         super().__init__()
-        self._trained, self._keeper, self._kept, self._steps = model, manager, kept, steps
+        self._trained, self._manager, self._kept, self._steps = model, manager, kept, steps
         self._next = first
         self._begun = False
         self._done = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self._begun:
-            raise _refused(self._trained, "begins to train for a second time")
+            raise _refused(self._trained, "starts to train for a second time")
         self._begun = True
-        self._keeper.begin(self._trained, self._kept)
+        self._manager.begin(self._trained, self._kept)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        # BackupAndRestore changes the first epoch, too.
+        # BackupAndRestore also changes the first epoch.
         expected = max(self._next, tf_internals.initial_epoch(self._trained))
         if not self._begun or epoch != expected:
-            raise _refused(self._trained, f"begins epoch {epoch + 1} where epoch {expected + 1} is the next")
+            raise _refused(self._trained, f"starts epoch {epoch + 1} where epoch {expected + 1} is the next")
         self._next, self._done = epoch + 1, 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._done = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        # A loop of the user need not call callbacks for batches.
-        self._keeper.after_epoch(self._trained, self._kept, epoch, self._done or self._steps or 0)
+        # The user's loop need not call callbacks for batches.
+        self._manager.after_epoch(self._trained, self._kept, epoch, self._done or self._steps or 0)
 
     def check_end(self, epochs: int) -> None:
         """Warn if the loop called no callbacks, and refuse it if it should have resumed from a checkpoint."""
         if self._begun and (self._next >= epochs or self._trained.stop_training):
             return
-        if self._keeper.found:
-            raise _refused(self._trained, "calls no callbacks, so that it began anew")
+        if self._manager.found:
+            raise _refused(self._trained, "calls no callbacks, and did not resume")
         name = type(self._trained).__name__
         log.warning("%s.fit() calls no callbacks: there are no checkpoints of its epochs.", name)
 
@@ -166,6 +166,6 @@ def _refused(model: keras.Model, received: str) -> ArgumentError:
         "With checkpoints a fit() of the model must train each epoch once, from `initial_epoch` on, and call "
         "the callbacks.",
         received=f"{type(model).__name__}.fit(), which {received}",
-        fix="Have it pass `initial_epoch`, `epochs` and `callbacks` on to super().fit() once, or leave "
+        fix="Make it pass `initial_epoch`, `epochs` and `callbacks` to super().fit() once, or leave "
         "`checkpoint_every` and `resume` out.",
     )

@@ -1,4 +1,4 @@
-"""A compiled model instead of a function: its way to the workers, and the way of their result back to it."""
+"""A compiled model in place of a function: its copies on the workers, and their result in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfdistr.utils.disk import BEFORE_START, writing
 if TYPE_CHECKING:
     import keras
 
-#: What always helps.
+#: The fix that always helps.
 PASS_A_FUNCTION = "pass a function that builds and compiles the model: every worker calls it."
 
 
@@ -30,10 +30,10 @@ class GivenModel:
     A copy has the architecture, the weights, the optimizer with its state, and the arguments of ``compile``.
 
     Args:
-        model: The model of the caller.
+        model: The caller's model.
 
     Attributes:
-        original: The model of the caller; None in other processes.
+        original: The caller's model; None in other processes.
 
     Raises:
         ArgumentError: The model is not compiled, or has a part that other processes cannot have.
@@ -61,10 +61,10 @@ class GivenModel:
                 # An array is mapped into the memory of the workers, not copied.
                 self._archive = np.fromfile(path, np.uint8)
         if assumed_defaults(described):
-            self()  # the error of a copy that differs is raised here, not in each worker
+            self()  # raise the error of a differing copy here, not in each worker
 
     def __call__(self) -> keras.Model:
-        """Return a copy of the model as it was given."""
+        """Return a copy of the original model."""
         import keras
 
         from tfdistr.training.own_compile import own_compile_saved
@@ -87,9 +87,9 @@ class GivenModel:
 
 @contextlib.contextmanager
 def _compiled_under(policy: str) -> Iterator[None]:
-    """Within the context, ``compile()`` scales the loss if it did so for a model with this dtype policy.
+    """Make ``compile()`` scale the loss within the context as it did for a model with this dtype policy.
 
-    Keras asks the policy of the model, which a saved model takes from the global one.
+    Keras reads the policy of the model, which a saved model takes from the global one.
     """
     import keras
 
@@ -136,11 +136,11 @@ def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Keras warns of what is refused below
+            warnings.simplefilter("ignore")  # Keras warns of objects that are refused below
             described, objects = tf_internals.serialized(model)
     except ArgumentError:
         raise
-    except Exception as error:  # get_config() of the user can raise anything
+    except Exception as error:  # the user's get_config() can raise anything
         reason = str(error).strip().partition("\n")[0]
         part = f"a part that Keras cannot describe: {type(error).__name__}: {reason}"
         raise cannot_serialize(part) from error
@@ -153,7 +153,7 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
     """Return the user's classes and functions in a model, by the names by which Keras looks for them.
 
     Raises:
-        ArgumentError: One of them cannot be sent to other processes.
+        ArgumentError: One of them cannot be serialized.
     """
     import cloudpickle
     import keras
@@ -179,8 +179,8 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
 
 
 def cannot_serialize(what: str, fix: str | None = None) -> ArgumentError:
-    """Return the error for a part of a model; ``fix`` is what helps besides passing a function."""
-    usual = "Use functions with a name, and classes with `get_config()`, that hold nothing of this process"
+    """Return the error for a part of a model; ``fix`` is an alternative to passing a function."""
+    usual = "Use named functions, and classes with `get_config()`, without references to this process"
     return ArgumentError(
         "Cannot serialize `model` for the workers.",
         received=what,

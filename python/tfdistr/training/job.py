@@ -1,4 +1,4 @@
-"""A training job: the checked arguments of ``distributed_fit()``, and how they travel to the workers."""
+"""A training job: the checked arguments of ``distributed_fit()``, and their transfer to the workers."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ _NAME = "job"
 _STRATEGY = "strategy"
 _LARGEST_SEED = 2**32 - 1  # limit of NumPy
 
-# Marks fields that are not among the numbers of the result, and that the workers need not compare.
+# The mark of fields that are not in the result's numbers, and that the workers need not compare.
 _HIDDEN: dict[str, bool] = {"hidden": True}
 
 
 def _check_model(model: Any) -> Any:
     model = given(model)
-    no_function = hasattr(model, "get_weights") and not isinstance(model, type)  # such as a model of Keras 2
+    no_function = hasattr(model, "get_weights") and not isinstance(model, type)  # such as a Keras 2 model
     if no_function or not (callable(model) or isinstance(model, FunctionByName)):
         raise ArgumentError(
             "`model` must be a compiled Keras 3 model, or a function without arguments that returns one.",
@@ -170,14 +170,14 @@ class Job:
         warmup_epochs: Number of epochs over which the learning rate rises to the scaled value.
         strategy: The name of the strategy.
         options: The options of the strategy that are not fields of the job.
-        communication: What carries the collectives.
-        gradient_dtype: The type in which gradients travel.
+        communication: The backend of the collectives.
+        gradient_dtype: The type in which gradients are sent.
         virtual_workers: Number of shares of each global batch; None for a share for each worker.
         start_timeout: Seconds that the workers wait for each other at the start.
-        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as gone.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost.
         step_timeout: Seconds that a step may take; None for no limit.
-        task: What is done: "fit", "evaluate" or "predict".
-        state: The state that the model begins with; None for the state that its function gives it.
+        task: "fit", "evaluate" or "predict".
+        state: The initial state of the model; None for the state from its function.
         recovery: The reaction to failures.
 
     Raises:
@@ -242,7 +242,7 @@ class Job:
 
     @property
     def description(self) -> dict[str, Any]:
-        """The numbers of the job, and what its data is, the same in each calling language."""
+        """The numbers of the job and the identity of its data, the same in each calling language."""
         described = self.params
         for name, source in (("examples", self.data), ("validation examples", self.validation)):
             described[name] = describe_source(source)
@@ -291,7 +291,7 @@ class Job:
         """Write the job into ``run_dir``.
 
         Raises:
-            ArgumentError: Something in the job cannot be sent to another process.
+            ArgumentError: Something in the job cannot be serialized.
         """
         check_not_sent(self.callbacks)
         save_value(self, run_dir, _NAME)

@@ -128,7 +128,7 @@ def _check_batch_size(job: Job) -> None:
     sizes = ((job.data, job.batch_size), (job.validation, job.validation_batch_size or job.batch_size))
     if any(size is None and isinstance(source, Arrays | Dataset) for source, size in sizes):
         raise ArgumentError(
-            "`batch_size` may be None only where functions return batches.",
+            "`batch_size` may be None only if functions return batches.",
             received="batch_size=None, and arrays or a data set",
             fix="Pass batch_size=32, for example.",
         )
@@ -159,7 +159,7 @@ def _check_initial_epoch(job: Job) -> None:
 def _check_warmup_epochs(job: Job, scale: str) -> None:
     if job.warmup_epochs and scale == "none":
         raise ArgumentError(
-            "`warmup_epochs` is for a learning rate that is scaled.",
+            "`warmup_epochs` needs a scaled learning rate.",
             received=f'warmup_epochs={job.warmup_epochs}, scale_learning_rate="none"',
             fix='Pass scale_learning_rate="linear" or "sqrt" too, or leave `warmup_epochs` out.',
         )
@@ -174,7 +174,7 @@ def _check_warmup_epochs(job: Job, scale: str) -> None:
 def _split(
     data: Source | FunctionByName, validation: Source | FunctionByName | None, split: Any
 ) -> tuple[Source | FunctionByName, Source | FunctionByName | None]:
-    """Take the last part of the training arrays for the validation, as Keras does."""
+    """Split off the last part of the training arrays for the validation, as Keras does."""
     part = check_fraction("validation_split", split)
     if part == 0:
         return data, validation
@@ -186,7 +186,7 @@ def _split(
         )
     if not isinstance(data, Arrays):
         raise ArgumentError(
-            "`validation_split` takes the last part of arrays, so `x` must be arrays or a data frame.",
+            "With `validation_split` `x` must be arrays or a data frame.",
             received="a data set of load_dataset()" if isinstance(data, Dataset) else "a function",
             fix='Pass validation_data, such as load_dataset("digits", "test").',
         )

@@ -1,4 +1,4 @@
-"""The data of a job, as one worker reads and checks it."""
+"""The data of a job on one worker: its reading and checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfdistr.training.job import Job
 
 
 class Reader:
-    """Makes the batches of one worker.
+    """The reader of one worker's batches.
 
     Args:
         job: The job.
@@ -56,9 +56,9 @@ class Reader:
 def check_labels(model: keras.Model, element_spec: Any) -> None:
     """Check that the labels are numbers if the losses of ``compile()`` get them.
 
-    Keras casts labels to the type of the outputs before it calls a loss, also one of the user's. The error of
-    TensorFlow ("Cast string to float is not supported") names neither the labels nor the fix. A training step
-    or a ``__call__()`` of the user's may do with text what it likes.
+    Keras casts labels to the type of the outputs before it calls a loss, also the user's. TensorFlow's error
+    ("Cast string to float is not supported") names neither the labels nor the fix. The user's training step
+    or ``__call__()`` may use text.
 
     Args:
         model: A compiled model.

@@ -1,9 +1,9 @@
-"""The training loop of ``distributed_fit()``: the meaning of Keras's ``fit``, without the waits of its loop.
+"""The training loop of ``distributed_fit()``: Keras's ``fit``, without the waits of its loop.
 
-``model.train_step`` runs many times in one call of TensorFlow, unless a callback needs a call after each
-batch. The loop never asks a peer: the number of steps is known, and the logs of a step are the worker's own.
+``model.train_step`` runs many times in one TensorFlow call, unless a callback needs a call after each batch.
+The loop never waits for a peer: the number of steps is known, and the logs of a step are the worker's own.
 The metrics of an epoch are read once, by all workers together. Workers may differ in the number of steps per
-call. An epoch has its number of steps also if ``steps_per_execution`` does not divide it.
+call. An epoch has its number of steps even if ``steps_per_execution`` does not divide it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def fit(
         manager: Keeps checkpoints; ``data`` begins with its first step.
 
     Raises:
-        JobStoppedError: The job was told to end.
+        JobStoppedError: The job was preempted.
 
     Returns:
         Values of the logs by name, one for each epoch that has them.
@@ -110,7 +110,7 @@ def _prepare(
         calls.prepare(model, callbacks)
     elif extended and extended.virtual:
         disable_xla(model, "with virtual workers")
-    if extended or found:  # the checkpoint says for which variables optimizers are built
+    if extended or found:  # the checkpoint has the variables of each optimizer
         build(model, data, optimizer=extended is not None, training=training)
     listed = CallbackList(
         callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
@@ -153,7 +153,7 @@ class _LoopPhase:
         on_steps: OnSteps = lambda done, logs: None,
     ) -> None:
         self.done = 0
-        self._keeper = manager
+        self._manager = manager
         self._on_steps = on_steps
         self._callbacks = callbacks
         self._model = model
@@ -166,14 +166,14 @@ class _LoopPhase:
         self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
 
     def skip(self, epochs: int) -> None:
-        """Leave out the data of some epochs, before the first one."""
+        """Skip the data of some epochs, before the first one."""
         steps = self._data.steps
         self._steps.skip(epochs, steps)
-        if self._keeper:
-            self._keeper.begin_after(self._keeper.total + epochs * (steps or 0))
+        if self._manager:
+            self._manager.begin_after(self._manager.total + epochs * (steps or 0))
 
     def reset(self) -> None:
-        """Reset the metrics. TensorFlow reads each of their variables for this; no peer needs to be asked."""
+        """Reset the metrics. TensorFlow reads each of their variables for this, without the peers."""
         extended = extended_of(self._model)
         with extended.within(local_only=True) if extended else contextlib.nullcontext():
             self._model.reset_metrics()
@@ -190,16 +190,16 @@ class _LoopPhase:
         if self._kind == "test":
             self._model.stop_evaluating = False
         total = self._data.steps
-        if self._kind == "test" or total is None:  # else the training continues in its data
+        if self._kind == "test" or total is None:  # otherwise the training continues in its data
             self._steps.rewind()
         # If a checkpoint is at the end of data of unknown length, no step follows it.
-        logs: Any = self._keeper.logs if self._keeper and done else {}
-        if self._keeper:
-            self._keeper.begin_epoch(done, self._execution)
+        logs: Any = self._manager.logs if self._manager and done else {}
+        if self._manager:
+            self._manager.begin_epoch(done, self._execution)
         while total is None or done < total:
             wanted = self._execution if self._by_batch else max(self._execution, self._steps.pace)
             wanted = wanted if total is None else min(wanted, total - done)
-            wanted = min(wanted, self._keeper.until(done)) if self._keeper else wanted
+            wanted = min(wanted, self._manager.until(done)) if self._manager else wanted
             if self._by_batch:
                 self._batch_begins(done)
             made, last = self._steps.run(wanted)
@@ -211,9 +211,9 @@ class _LoopPhase:
                 self._on_steps(done, logs)
             if made < wanted or getattr(self._model, stop):
                 break
-            if self._keeper and done != total:
+            if self._manager and done != total:
                 kept = logs if total is None else None
-                self._keeper.after_steps(self._model, self._callbacks.callbacks, epoch, done, kept)
+                self._manager.after_steps(self._model, self._callbacks.callbacks, epoch, done, kept)
         self.done = done
         extended = extended_of(self._model)
         if extended is None or extended.collectives is None:

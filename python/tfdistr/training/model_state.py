@@ -1,4 +1,4 @@
-"""The weights and the optimizer state of a model, as arrays that another model of its kind takes over."""
+"""The weights and the optimizer state of a model, as arrays for another model of its kind."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def set_values(
     others: Sequence[OptimizerValues],
     inputs: Any,
 ) -> None:
-    """Give a model the values of another one.
+    """Assign the values of another model to a model.
 
     Args:
         model: The model, which may be not built.
@@ -84,7 +84,7 @@ def set_values(
     model.set_weights(weights)
     own = [] if model.optimizer is None else [(model.optimizer, optimizer)]
     for held, state in [*own, *zip(_others(model), others, strict=True)]:
-        if len(state.values) != len(held.variables):  # else it is built, or was not used
+        if len(state.values) != len(held.variables):  # otherwise it is built, or was not used
             numbers, all_variables = state.trained, model.variables
             held.build(
                 model.trainable_variables if numbers is None else [all_variables[n] for n in numbers]
@@ -119,7 +119,7 @@ def _storable(value: Any) -> np.ndarray[Any, Any]:
 
 
 def map_inputs(inputs: Any, make: Callable[[list[int], str], Any]) -> Any:
-    """Return the structure of ``Training.inputs``, with ``make(shape, type)`` in the place of each array."""
+    """Return the structure of ``Training.inputs``, with ``make(shape, type)`` for each array."""
     if isinstance(inputs, dict):
         return {name: map_inputs(part, make) for name, part in inputs.items()}
     if len(inputs) == 2 and isinstance(inputs[1], str):
@@ -157,14 +157,14 @@ class ModelState:
         return cls(weights, own.values, inputs, own.trained, others)
 
     def give(self, model: keras.Model) -> keras.Model:
-        """Give a model, which may be not built, these values, and return it."""
+        """Assign these values to a model, which may be not built, and return it."""
         own = OptimizerValues(self.optimizer, self.trained)
         set_values(model, self.weights, own, self.others, self.inputs)
         return model
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes ``write`` writes."""
+        """The approximate number of bytes of ``write``."""
         arrays = [*self.weights, *self.optimizer, *(v for other in self.others for v in other.values)]
         return sum(array.nbytes for array in arrays)
 

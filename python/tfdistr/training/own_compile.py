@@ -1,9 +1,8 @@
 """Copies of models whose class overrides ``compile()``, such as the tasks of keras-hub.
 
-Keras saves the arguments that its own ``compile()`` received, but not those that a subclass adds. They are
-found again in the model: as an attribute with the name of the argument, or among Keras's arguments. In a
-copy, the ``compile()`` of the class is called with them, and Keras's ``compile()`` within it receives what it
-received for the original.
+Keras saves the arguments of its own ``compile()``, but not those that a subclass adds. These are found in the
+model: as an attribute with the name of the argument, or among Keras's arguments. In a copy, the ``compile()``
+of the class is called with them, and Keras's ``compile()`` within it receives the arguments of the original.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Config = dict[str, Any]
 
 @contextlib.contextmanager
 def own_compile_saved() -> Iterator[None]:
-    """Within the context, Keras saves and restores a model with the ``compile()`` of its class.
+    """Let Keras save and restore a model with the ``compile()`` of its class, within the context.
 
     Raises:
         ArgumentError: An argument of ``compile()`` is not kept by the model, or cannot be serialized.
@@ -50,13 +49,13 @@ def assumed_defaults(config: Config) -> list[str]:
 
 
 def _has_own_compile(kind: type[keras.Model]) -> bool:
-    """Return whether a class overrides ``compile()`` and does not say how to call it."""
+    """Return whether a class overrides ``compile()`` without methods that describe its call."""
     usual = keras.Model
     return kind.compile is not usual.compile and kind.compile_from_config is usual.compile_from_config
 
 
 def _get_compile_config(model: keras.Model) -> Config:
-    """Return ``keras.Model.get_compile_config``, which also describes the arguments that a subclass adds."""
+    """Replace ``keras.Model.get_compile_config``; also describe the arguments that a subclass adds."""
     kind = type(model)
     given = tf_internals.compile_arguments(model)
     own_config = kind.get_compile_config is not keras.Model.get_compile_config
@@ -103,7 +102,7 @@ def _serialized(kind: type, name: str, value: Any) -> Any:
     try:
         config = keras.saving.serialize_keras_object(value)
         json.dumps(config)
-    except Exception as error:  # get_config() of the user can raise anything
+    except Exception as error:  # the user's get_config() can raise anything
         reason = str(error).strip().partition("\n")[0]
         what += f": {type(value).__name__}, which Keras cannot describe: {reason}"
         raise cannot_serialize(what) from error
@@ -136,7 +135,7 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
     Args:
         model: The model.
         own: The arguments of ``compile()``.
-        of_keras: The arguments that Keras's ``compile()`` gets, whatever the class passes to it.
+        of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
     """
     kind, usual = type(model), keras.Model.compile
     set_attribute: Any = kind.__setattr__
@@ -168,7 +167,7 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
 
 
 def _check_attribute(model: keras.Model, name: str, wanted: str | None) -> None:
-    """Raise an error if an attribute that ``compile()`` has set is not that of the original model."""
+    """Raise an error if an attribute from ``compile()`` differs from that of the original model."""
     found = _described(getattr(model, name))
     if found is not None and wanted is not None and found != wanted:
         raise cannot_serialize(
@@ -188,7 +187,7 @@ def _described(value: Any) -> str | None:
         return None
     try:
         config = value.get_config()
-    except Exception:  # it is the user's
+    except Exception:  # the user's code can raise anything
         return None
     plain = [f"{k}={v!r}" for k, v in config.items() if k != "name" and isinstance(v, int | float | str)]
     return f"{type(value).__name__}({', '.join(plain)})"

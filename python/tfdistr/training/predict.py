@@ -1,4 +1,4 @@
-"""Prediction as one worker does it: whole batches, each by one worker, in files in the order of the data."""
+"""The prediction of one worker: whole batches, each on one worker, in files in the order of the data."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write_predictions(
 
 
 def predictions(model: keras.Model, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return the outputs of a model for each batch."""
+    """Yield the outputs of a model for each batch."""
     model.make_predict_function()
     # XLA cannot take targets that are text, and Keras's step does not read targets.
     whole = type(model).predict_step is not keras.Model.predict_step

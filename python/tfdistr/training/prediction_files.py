@@ -1,4 +1,4 @@
-"""The files of a prediction: each worker writes its outputs, and the caller reads them in their order."""
+"""The files of a prediction: each worker writes its outputs, and the caller reads them in order."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class Writer:
-    """Writes the outputs of a worker, of which each is a structure of arrays.
+    """A writer of a worker's outputs, each of them a structure of arrays.
 
     Args:
-        folder: Where the files are written.
+        folder: The folder for the files.
         worker: Index of the worker.
     """
 
@@ -34,7 +34,7 @@ class Writer:
         self._waiting: list[list[np.ndarray[Any, Any]]] = []
 
     def write(self, outputs: Any) -> None:
-        """Write the outputs of a batch, at once or with those that follow."""
+        """Write the outputs of a batch, at once or with later ones."""
         arrays: list[np.ndarray[Any, Any]] = []
         structure = _numbered(outputs, arrays)
         if not self._chunk and not self._waiting:
@@ -47,7 +47,7 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered outputs."""
         for leaf, parts in enumerate(zip(*self._waiting, strict=True)):
             name = f"{leaf:05d}-{self._worker:05d}-{self._chunk:05d}.npy"
             whole = np.concatenate(parts)
@@ -82,7 +82,7 @@ def write_parquet(written: Path, folder: Path) -> list[Path]:
 
     Args:
         written: The folder with the files of the workers.
-        folder: Where the parquet files are written.
+        folder: The folder for the parquet files.
 
     Returns:
         Their paths, in the order of the data.

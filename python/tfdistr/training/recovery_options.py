@@ -1,4 +1,4 @@
-"""The arguments of ``distributed_fit()`` about failures."""
+"""The arguments of ``distributed_fit()`` for failures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Recovery:
     """The reaction to failures.
 
     Attributes:
-        every: How often a checkpoint is written: a number of steps, or "epoch"; None for never.
-        asked: Whether the user asked for checkpoints; else a job that cannot have them runs without.
-        resume: Whether the job continues the run in its run directory.
-        max_restarts: How often all workers are restarted without progress.
+        every: The interval of checkpoints: a number of steps, or "epoch"; None for no checkpoints.
+        asked: Whether the user requested checkpoints; otherwise a job that cannot have them runs without.
+        resume: Whether the job resumes the run in its run directory.
+        max_restarts: The limit of restarts of all workers without progress.
         min_workers: The lowest number of workers with which the job then continues; None for all workers.
     """
 
@@ -40,7 +40,7 @@ def check_recovery(
     cluster: Any,
     shrinking: Sequence[str],
 ) -> Recovery:
-    """Check the arguments of ``distributed_fit()`` that are about recovery.
+    """Check the recovery arguments of ``distributed_fit()``.
 
     ``shrinking`` are the strategies whose jobs can continue with fewer workers.
 
@@ -48,13 +48,13 @@ def check_recovery(
         ArgumentError: An argument is not valid, or does not fit the others.
     """
     restarts = check_int("max_restarts", max_restarts, minimum=0)
-    goes_on = check_bool("resume", resume)
+    resumes = check_bool("resume", resume)
     fewest = _fewest(min_workers, cluster)
     every = _every(checkpoint_every)
-    asked = goes_on or every is not None or fewest is not None
+    asked = resumes or every is not None or fewest is not None
     if restarts > 0 and cluster is None:
         raise ArgumentError(
-            "`max_restarts` is for the workers of `cluster`, which can be started again.",
+            "`max_restarts` needs `cluster`, whose workers can be restarted.",
             received=f"max_restarts={restarts}, and no cluster",
             fix="Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
         )
@@ -64,15 +64,15 @@ def check_recovery(
         raise ArgumentError(
             f"`min_workers` is for the strategies {', '.join(map(repr, shrinking))}.",
             received=f"min_workers={fewest}, and strategy={strategy!r}",
-            fix="Leave it out; with `max_restarts` the job starts all its workers again.",
+            fix="Leave it out; with `max_restarts` the job restarts all its workers.",
         )
-    if run_dir is None and (goes_on or cluster is None):
+    if run_dir is None and (resumes or cluster is None):
         raise ArgumentError(
-            f"`{'resume' if goes_on else 'checkpoint_every'}` needs `run_dir`, the folder for checkpoints.",
+            f"`{'resume' if resumes else 'checkpoint_every'}` needs `run_dir`, the folder for checkpoints.",
             received="no run_dir",
             fix='Pass run_dir="my_run", the same one each time.',
         )
-    return Recovery(every or "epoch", asked, goes_on, restarts, fewest)
+    return Recovery(every or "epoch", asked, resumes, restarts, fewest)
 
 
 def _fewest(value: Any, cluster: Any) -> int | None:

@@ -24,7 +24,7 @@ OnEvent = Callable[..., None]
 
 
 class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """Reports the progress of training. The job shows the chief's metrics."""
+    """A callback that reports the progress of training. The job shows the chief's metrics."""
 
     remembers = False  # a checkpoint does not store it
 
@@ -84,12 +84,12 @@ def examples_of_epoch(job: Job, data: WorkerData) -> int | None:
 
 log = logging.getLogger("tfdistr")
 
-#: Seconds of training below which nothing is said: what happens once takes most of a short training.
+#: Seconds of training below which nothing is logged: one-time work takes most of a short training.
 LEAST_SECONDS = 10.0
 
 
 class Waits:
-    """Measures how long a worker waits for others, and exchanges with them, from now on.
+    """A measurement of a worker's time in waits for others and exchanges with them, from now on.
 
     Args:
         collectives: The collectives of the worker; None without peers.
@@ -100,7 +100,7 @@ class Waits:
         self._before = (collectives.seconds if collectives else None) or 0.0
 
     def tell(self, seconds: float) -> None:
-        """Say at the end of a training of so many seconds if one worker would have been as fast.
+        """Log, at the end of a training of so many seconds, if one worker would have been as fast.
 
         While a worker waits, its core computes nothing for the training. So N workers that compute for less
         than 1/N of the time are no faster than one of them.

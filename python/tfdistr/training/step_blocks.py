@@ -1,4 +1,4 @@
-"""Runs many steps of a model in one call of TensorFlow."""
+"""Many steps of a model in one TensorFlow call."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.utils.interrupts import uninterrupted
 
-#: Seconds that one call of TensorFlow with many steps may take. Between two calls Python runs, for the
-#: progress display and for interrupts.
+#: Seconds that one TensorFlow call with many steps may take. Between two calls Python runs, for the progress
+#: display and for interrupts.
 CALL_SECONDS = 0.25
 
 #: Limit in bytes of the batches that are gathered at once, on the thread of the loop, or of files on another.
@@ -36,7 +36,7 @@ def _whole(compiled: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Steps:
-    """Runs steps of a model on a worker's batches, many of them in one call of TensorFlow.
+    """The steps of a model on a worker's batches, many of them in one TensorFlow call.
 
     Args:
         model: The model.
@@ -63,8 +63,8 @@ class Steps:
         self._arrays: Batches | ReadAhead | None = arrays
         if arrays and arrays.ahead and self._at_a_time:
             self._arrays = ReadAhead(arrays, self._at_a_time)
-        # Known rows weigh the loss, and unknown rows the gradients, which rounds in another way. So what a
-        # pipeline reads ahead has known rows, too: its results are the bits of arrays.
+        # Known rows weigh the loss, and unknown rows the gradients, which rounds differently. So prefetched
+        # batches also have known rows: the results are bitwise identical to those of arrays.
         self._known = arrays if arrays and arrays.ahead and not self._at_a_time else None
         strategy, extended = model.distribute_strategy, extended_of(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
@@ -87,11 +87,11 @@ class Steps:
         self._of_stack = tf.function(self._loop_over_stack, self._signature(), autograph=False)
 
     def rewind(self) -> None:
-        """Begin the data again."""
+        """Restart the data."""
         self._next, self._iterator = 0, None
 
     def skip(self, epochs: int, steps: int | None) -> None:
-        """Leave out the batches of epochs of so many steps; None for whole passes over the data."""
+        """Skip the batches of epochs of so many steps; None for whole passes over the data."""
         self._next += epochs * (steps or 0)
         for _ in range(0 if self._at_a_time else epochs):
             if steps is None:

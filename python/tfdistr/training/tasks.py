@@ -1,4 +1,4 @@
-"""What a worker does in a job: it trains, evaluates or predicts."""
+"""The tasks of a worker in a job: training, evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_task(
     run_dir: Path | None = None,
     preemption: Preemption | None = None,
 ) -> Training:
-    """Do the task of a job as this worker.
+    """Run the task of a job as this worker.
 
     Args:
         job: The job.
@@ -55,11 +55,11 @@ def run_task(
         on_event: Called as ``on_event(kind, **fields)`` with the events of the progress display.
         run_dir: Folder with the checkpoints of the job, if it has any, and for its predictions. Only the
             chief's checkpoints are used.
-        preemption: Notes SIGTERM, if there are checkpoints. After the call, it tells whether a SIGTERM came
+        preemption: Records SIGTERM, if there are checkpoints. After the call, it shows whether a SIGTERM came
             too late to be handled.
 
     Raises:
-        JobStoppedError: The job was told to end, and has saved a checkpoint.
+        JobStoppedError: The job was preempted, and has saved a checkpoint.
         ArgumentError: The model function or the callbacks are not valid, or a file of the data is damaged.
         DataShardError: The data cannot be split over the workers.
         StepTimeoutError: This worker has made no step for too long.

@@ -1,4 +1,4 @@
-"""Training as one worker does it: the model in the strategy's scope, its share of the data, the loop."""
+"""The training of one worker: the model in the strategy's scope, its share of the data, and the loop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def train(
         callbacks = make_callbacks(job)
     saves = _saves(job, strategy, model, on_event)
     with preemption if saves else contextlib.nullcontext():
-        manager = _keeper(job, strategy, preemption, on_event, model, run_dir) if saves else None
+        manager = _checkpoint_manager(job, strategy, preemption, on_event, model, run_dir) if saves else None
         return _train(job, strategy, on_event, model, [*warm_up, *callbacks], manager)
 
 
@@ -62,7 +62,7 @@ def _train(
     manager: CheckpointManager | None,
 ) -> Training:
     reader = Reader(job, strategy)
-    # Keras ends an epoch of known length before the pass of its data ends, which would then be read again.
+    # Keras ends an epoch of known length before the pass of its data ends, and would then repeat the pass.
     of_known_size = manager is not None and not runs_own_loop(model)
     data = _training_data(job, reader, manager, of_known_size=of_known_size)
     check_labels(model, data.element_spec)
@@ -97,7 +97,7 @@ def _train(
 def _training_data(
     job: Job, reader: Reader, manager: CheckpointManager | None, *, of_known_size: bool
 ) -> WorkerData:
-    """This worker's batches, from the first step on that the training makes."""
+    """Return this worker's batches, from the first step of the training on."""
     if manager and manager.found:
         return reader.training_data(manager.first_step)
     data = None if job.steps_per_epoch else reader.training_data(of_known_size=of_known_size)
@@ -121,7 +121,7 @@ def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnE
     if strategy.collectives is None and strategy.num_workers > 1:
         received = "workers with several devices each"
     elif "fit" in tf_internals.changes_of_keras_loop(model) and not job.recovery.asked:
-        received = "a model with a fit() of its own"  # which may do anything
+        received = "a model with its own fit()"  # which may do anything
     elif every != "epoch" and not runs_own_loop(model):
         received = f"checkpoint_every={every}, and a model that Keras's own loop trains"
     if received is not None and job.recovery.asked:
@@ -129,16 +129,16 @@ def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnE
             "Checkpoints need one device of each worker; those within an epoch need the loop of "
             "distributed_fit().",
             received=received,
-            fix='Pass checkpoint_every="epoch" where the model has another loop; start a process for each '
+            fix='Pass checkpoint_every="epoch" if the model has another loop; start a process for each '
             "device.",
         )
     if received is not None:
-        log.warning("There are no checkpoints of %s: restarts begin from the beginning.", received)
+        log.warning("There are no checkpoints of %s: each restart trains from the start.", received)
         on_event("unsaved")
     return received is None
 
 
-def _keeper(
+def _checkpoint_manager(
     job: Job,
     strategy: WorkerStrategy,
     preemption: Preemption,
@@ -146,7 +146,7 @@ def _keeper(
     model: keras.Model,
     run_dir: Path | None,
 ) -> CheckpointManager:
-    """Make the manager of the checkpoints of a job."""
+    """Return the checkpoint manager of a job."""
     every = job.recovery.every
     assert every is not None
     assert run_dir is not None or not strategy.is_chief

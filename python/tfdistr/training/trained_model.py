@@ -23,9 +23,9 @@ class Training:
         model: The trained model; None if nothing was trained.
         history: Metric values by name, one for each epoch.
         inputs: Shapes and types of a batch of inputs, with which a model can be built.
-        seconds: How long training took, from the first batch on.
-        communication: What carried the gradients between workers; see ``FitResult``.
-        described: The description of a model that a function of an R file has made; see ``describe_model``.
+        seconds: The duration of training, from the first batch on.
+        communication: The backend of the gradients; see ``FitResult``.
+        described: The description of a model from a function of an R file; see ``describe_model``.
     """
 
     model: keras.Model | None
@@ -37,7 +37,7 @@ class Training:
 
 
 def input_spec(data: WorkerData) -> Any:
-    """Shapes and types of a batch of one row of the inputs."""
+    """Return the shapes and types of a batch of one row of the inputs."""
     spec = data.element_spec
     inputs = spec[0] if isinstance(spec, tuple) else spec
 

@@ -1,4 +1,4 @@
-"""Calls the functions of the user and checks their results: a compiled model, and callbacks."""
+"""The calls of the user's functions, and checks of their results: a compiled model, and callbacks."""
 
 from __future__ import annotations
 

@@ -57,12 +57,12 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
         self._steps = (self.params or {}).get("steps")
         read_learning_rate(
             self.model.optimizer,
-            rule="WarmUp sets a learning rate that is a number.",
-            fix="Give the optimizer a number, or let the schedule begin with the warm-up.",
+            rule="WarmUp needs a learning rate that is a number.",
+            fix="Pass a number to the optimizer, or let the schedule start with the warm-up.",
         )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Note the epoch: a resumed training does not begin with the first epoch."""
+        """Record the epoch: a resumed training does not start with the first epoch."""
         self._epoch, self._counted = epoch, 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -75,7 +75,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
         self._counted = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """After the last epoch of the warm-up, set the target, before other callbacks set their rates."""
+        """Set the target after the last epoch of the warm-up, before other callbacks set their rates."""
         self._steps = self._steps or self._counted
         if epoch + 1 == self.epochs:
             self.model.optimizer.learning_rate = self.target
@@ -106,7 +106,7 @@ def scale_learning_rate(
         return []
     rate = read_learning_rate(
         optimizer,
-        rule="`scale_learning_rate` scales a learning rate that is a number.",
+        rule="`scale_learning_rate` needs a learning rate that is a number.",
         fix='Pass scale_learning_rate="none" and scale the schedule in the model function.',
     )
     optimizer.learning_rate = rate * factor

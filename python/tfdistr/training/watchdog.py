@@ -1,10 +1,10 @@
-"""A watchdog: a worker that makes no step for too long fails and shows its stack, instead of hanging.
+"""The watchdog: a worker that makes no step for too long fails and shows its stack, instead of hanging.
 
-All workers make a step together, so that all of them stand still if one does. The worker to blame is the one
-that has not come to the collective in which the others wait.
+All workers make a step together, so all of them hang if one does. The worker to blame is the one that has not
+reached the collective in which the others wait.
 
-A Python thread does the work. The thread cannot run if the main thread hangs in C and keeps the interpreter's
-lock. Then a thread of faulthandler shows the stacks a little later, and ends the process.
+A Python thread does the work. The thread cannot run if the main thread hangs in C and holds the interpreter's
+lock. Then a faulthandler thread shows the stacks a little later, and kills the process.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tfdistr.utils.interrupts import holds_back
 #: Seconds in which the main thread must raise the error after it was interrupted. On a busy machine, R has
 #: taken more than three.
 REACTION = 10.0
-# Seconds between looks whether the main thread holds the signal back.
+# The poll interval, in seconds, for whether the main thread holds the signal back.
 _TO_SEE = 0.2
 #: Seconds after which faulthandler acts if the thread cannot run.
 LAST_RESORT = 20.0
 _POLL_INTERVAL = 0.25
-# Seconds for the peers to report the failure, after they were told.
+# Seconds for the peers to report the failure, after this process has reported it.
 _TO_HEAR = 1.0
 # Frames that a message shows: the innermost ones.
 _FRAMES = 16
@@ -48,13 +48,13 @@ class _Process:
 
 
 def progress() -> None:
-    """Note that this process has made a step, of the training or of a validation."""
+    """Record that this process has made a step, of the training or of a validation."""
     if _Process.watchdog is not None:
         _Process.watchdog.progress()
 
 
 class Watchdog:
-    """Watches the training in its scope, which must make steps.
+    """A watchdog over the training in its scope, which must make steps.
 
     Args:
         timeout: Seconds that a step may take; None for no limit.
@@ -76,7 +76,7 @@ class Watchdog:
         self._error: StepTimeoutError | None = None
 
     def progress(self) -> None:
-        """Note that a step was made."""
+        """Record that a step was made."""
         self._last = time.monotonic()
         if self._last - self._armed > _POLL_INTERVAL:  # not for each step: it starts a thread
             self._rearm()
@@ -151,11 +151,11 @@ class Watchdog:
         index = self._index
         title = self._worker.title or f"worker {index}"
         self._error = StepTimeoutError(
-            f"Each worker must make a step within {self._timeout:g} s, which is `step_timeout`.",
+            f"A worker made no step within {self._timeout:g} s, which is `step_timeout`.",
             received=f"{title} on {socket.gethostname()} (process {os.getpid()}) "
             f"has made none for {waited:.0f} s{waits}. Its main thread, innermost last:\n{stack}",
-            fix="See there what it waits for; pass a larger `step_timeout` if a step, a callback or a "
-            "validation takes so long.",
+            fix="See the stack for what it waits for; pass a larger `step_timeout` if a step, a callback or "
+            "a validation takes so long.",
         )
         if self._main_thread_ends():
             return  # it raises the error, with R's call stack

@@ -153,9 +153,9 @@ def test_a_machine_that_does_not_answer_is_lost(tmp_path):
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("no mpi", "because MPI cannot: worker 1: no mpi4py. On CPUs a step then takes longer"),
+        ("no mpi", "because MPI is not available: worker 1: no mpi4py. On CPUs a step may take up to"),
         ("another mpi", "and worker 1 has MPICH Version: 3.4. On CPUs"),
-        ("a closed port", "because MPI cannot: worker 0 cannot connect to worker 1 at 127.0.0.1:"),
+        ("a closed port", "because MPI is not available: worker 0 cannot connect to worker 1 at 127.0.0.1:"),
         ("a GPU", ""),
     ],
 )

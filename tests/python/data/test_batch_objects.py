@@ -262,7 +262,7 @@ REFUSED = [
      "`y` goes with arrays only; a data set, a generator or a function brings its own.",
      "`y`, where `x` is no array", "Leave `y` out, and let the examples be tuples (x, y, sample_weight)."),
     ("a part of a dataset", examples, {"validation_split": 0.2}, ArgumentError,
-     "`validation_split` takes the last part of arrays, so `x` must be arrays or a data frame.", "a function",
+     "With `validation_split` `x` must be arrays or a data frame.", "a function",
      'Pass validation_data, such as load_dataset("digits", "test").'),
 ]  # fmt: skip
 
@@ -319,7 +319,7 @@ def test_a_loop_of_its_own_cannot_read_batches():
         with pytest.raises(ArgumentError) as caught:
             call()
         assert str(caught.value).splitlines() == [
-            "A PyDataset or a generator is read by the loop of distributed_fit(), not by another one.",
-            "Received: a model with a loop of its own, or several devices",
+            "Only the loop of distributed_fit() can read a PyDataset or a generator.",
+            "Received: a model with its own loop, or several devices",
             "Fix: Pass a function that returns a tf.data.Dataset.",
         ]

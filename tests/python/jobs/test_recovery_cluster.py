@@ -98,8 +98,8 @@ def test_a_job_without_checkpoints_ends_at_once_when_it_is_told_to(tmp_path, sta
     job.terminate()
     output, _ = job.communicate(timeout=30)
     assert job.returncode == -signal.SIGTERM, output
-    said = "Warning: There are no checkpoints of a model with a fit() of its own: restarts begin from the "
-    assert said + "beginning." in " ".join(output.split())
+    said = "Warning: There are no checkpoints of a model with its own fit(): each restart trains from the "
+    assert said + "start." in " ".join(output.split())
     pids = [event["pid"] for event in events if event["event"] == "started"]
     end = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in pids):

@@ -53,7 +53,7 @@ def train(run_dir: Path, **given: Any) -> tfdistr.FitResult:
 
 SEVERAL = SimpleNamespace(collectives=None, num_workers=2)
 WITHOUT = [(SEVERAL, keras.Sequential, "workers with several devices each"),
-           (SingleWorker(), OwnFit, "a model with a fit() of its own")]  # fmt: skip
+           (SingleWorker(), OwnFit, "a model with its own fit()")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("strategy", "kind", "what"), WITHOUT, ids=["devices", "fit"])
@@ -63,7 +63,7 @@ def test_a_job_that_cannot_have_checkpoints_says_so(strategy, kind, what, caplog
     events: list[str] = []
     with caplog.at_level(logging.WARNING, logger="tfdistr"):
         assert not _saves(job, strategy, kind(), events.append)
-    assert caplog.messages == [f"There are no checkpoints of {what}: restarts begin from the beginning."]
+    assert caplog.messages == [f"There are no checkpoints of {what}: each restart trains from the start."]
     assert events == ["unsaved"]
 
 
@@ -78,7 +78,7 @@ def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "run", max_restarts=3)
     assert str(caught.value).splitlines() == [
-        "`max_restarts` is for the workers of `cluster`, which can be started again.",
+        "`max_restarts` needs `cluster`, whose workers can be restarted.",
         "Received: max_restarts=3, and no cluster",
         "Fix: Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
     ]

@@ -17,7 +17,7 @@ RULE = (
     "callbacks."
 )
 FIX = (
-    "Have it pass `initial_epoch`, `epochs` and `callbacks` on to super().fit() once, or leave "
+    "Make it pass `initial_epoch`, `epochs` and `callbacks` to super().fit() once, or leave "
     "`checkpoint_every` and `resume` out."
 )
 
@@ -89,13 +89,13 @@ def check_refused(received: str, run_dir: Any, kind: type, **given: Any) -> None
 
 
 def test_a_fit_that_trains_twice_is_refused(tmp_path):
-    check_refused("begins to train for a second time", tmp_path / "run", Twice, epochs=1)
+    check_refused("starts to train for a second time", tmp_path / "run", Twice, epochs=1)
 
 
 @pytest.mark.slow(reason="trains three times")
 def test_a_fit_that_begins_anew_is_refused_when_it_should_go_on(tmp_path):
     train(tmp_path / "run", of_class(FromTheBeginning), epochs=2)
-    received = "begins epoch 1 where epoch 3 is the next"
+    received = "starts epoch 1 where epoch 3 is the next"
     check_refused(received, tmp_path / "run", FromTheBeginning, epochs=3, resume=True)
 
 
@@ -110,5 +110,5 @@ def test_a_fit_without_callbacks_has_no_checkpoints(tmp_path, caplog):
     # Of the same layers, by a class of the same name, which has them.
     with_them = type("WithoutCallbacks", (keras.Sequential,), {})
     train(run, of_class(with_them), epochs=1, resume=True)
-    received = "calls no callbacks, so that it began anew"
+    received = "calls no callbacks, and did not resume"
     check_refused(received, run, WithoutCallbacks, epochs=2, resume=True)

@@ -269,7 +269,7 @@ ARGUMENTS = [
     ({"min_workers": 1, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
      "`min_workers` is for the strategies 'multi_worker_mirrored', 'mirrored', 'one_device'.",
      "min_workers=1, and strategy='parameter_server'",
-     "Leave it out; with `max_restarts` the job starts all its workers again."),
+     "Leave it out; with `max_restarts` the job restarts all its workers."),
 ]  # fmt: skip
 
 
@@ -291,7 +291,7 @@ def test_models_that_have_only_checkpoints_of_epochs(tmp_path, kind):
         "Checkpoints need one device of each worker; those within an epoch need the loop of "
         "distributed_fit().",
         "Received: checkpoint_every=5, and a model that Keras's own loop trains",
-        'Fix: Pass checkpoint_every="epoch" where the model has another loop; start a process for each '
+        'Fix: Pass checkpoint_every="epoch" if the model has another loop; start a process for each '
         "device.",
     ]
 

@@ -311,7 +311,7 @@ def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
             step_timeout=6.0,
         )  # fmt: skip
     text = str(caught.value)
-    assert "Each worker must make a step within 6 s, which is `step_timeout`." in text
+    assert "A worker made no step within 6 s, which is `step_timeout`." in text
     assert "the chief on " in text
     assert "Its main thread, innermost last:\n" in text
     last = max(event["time"] for event in servers.events if event["event"] != "failed")

@@ -16,7 +16,7 @@ from keras import layers
 from tfdistr.errors import ArgumentError
 from tfdistr.training.described_model import describe_model, made_again
 
-RULE = "The description of a model may only name classes of Keras, and what you have registered there."
+RULE = "The description of a model may only name Keras classes, and classes that you have registered."
 
 
 def small() -> keras.Model:
@@ -172,7 +172,7 @@ def test_what_is_no_part_of_a_model_is_refused_before_keras_sees_it(tmp_path, mo
         made_again(json.dumps(make(marker)))
     assert str(caught.value).splitlines() == [
         RULE, f"Received: {named}",
-        "Fix: Remove description.json from the run directory, if you have not changed it: others have. "
+        "Fix: If you have not changed description.json in the run directory, others have: remove it. "
         "Then the model function makes the model.",
     ]  # fmt: skip
     assert not marker.exists()

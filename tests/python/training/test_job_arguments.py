@@ -45,7 +45,7 @@ A_CLUSTER = "`cluster` must be what local_cluster() or another function of clust
 USE_CLUSTER = "Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."
 NOT_BOTH = "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both."
 NO_SIZE = "batch_size=None, and arrays or a data set"
-NO_BATCHES = "`batch_size` may be None only where functions return batches."
+NO_BATCHES = "`batch_size` may be None only if functions return batches."
 VALIDATION = "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list."
 CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that returns one."
 MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
@@ -187,7 +187,7 @@ def test_a_learning_rate_schedule_is_not_scaled():
     with pytest.raises(ArgumentError) as caught:
         run_task(job, SingleWorker(), lambda kind, **fields: None)
     assert str(caught.value).splitlines() == [
-        "`scale_learning_rate` scales a learning rate that is a number.",
+        "`scale_learning_rate` needs a learning rate that is a number.",
         "Received: an optimizer with a learning-rate schedule",
         'Fix: Pass scale_learning_rate="none" and scale the schedule in the model function.',
     ]

@@ -229,14 +229,14 @@ def test_a_schedule_is_refused(schedule):
     with pytest.raises(ArgumentError) as caught:
         rates(compiled(schedule), tfdistr.WarmUp(0.1, 0.4, epochs=1))
     assert str(caught.value).splitlines() == [
-        "WarmUp sets a learning rate that is a number.",
+        "WarmUp needs a learning rate that is a number.",
         "Received: an optimizer with a learning-rate schedule",
-        "Fix: Give the optimizer a number, or let the schedule begin with the warm-up.",
+        "Fix: Pass a number to the optimizer, or let the schedule start with the warm-up.",
     ]
     with pytest.raises(ArgumentError) as caught:
         scale_learning_rate(keras.optimizers.SGD(schedule), 2.0)
     assert str(caught.value).splitlines() == [
-        "`scale_learning_rate` scales a learning rate that is a number.",
+        "`scale_learning_rate` needs a learning rate that is a number.",
         "Received: an optimizer with a learning-rate schedule",
         'Fix: Pass scale_learning_rate="none" and scale the schedule in the model function.',
     ]
@@ -284,7 +284,7 @@ def test_a_job_has_the_warm_up_and_drops_the_remainder():
 @pytest.mark.parametrize(
     ("arguments", "rule", "received", "fix"),
     [
-        ({"warmup_epochs": 1}, "`warmup_epochs` is for a learning rate that is scaled.",
+        ({"warmup_epochs": 1}, "`warmup_epochs` needs a scaled learning rate.",
          'warmup_epochs=1, scale_learning_rate="none"',
          'Pass scale_learning_rate="linear" or "sqrt" too, or leave `warmup_epochs` out.'),
         ({"warmup_epochs": 3, "epochs": 2, "scale_learning_rate": "linear"},
