@@ -190,5 +190,5 @@ class BatchLossWarning(TfdistrWarning):
 
 def how_to_resume(run_dir: object) -> str:
     """Return the fix with which a user continues the preempted job in ``run_dir``."""
-    folder = f", run_dir={str(run_dir)!r}" if run_dir is not None else ""
-    return f"Go on with the same call{folder} and resume=True."
+    folder = f"run_dir={str(run_dir)!r} and " if run_dir is not None else ""
+    return f"Repeat the call with {folder}resume=True."

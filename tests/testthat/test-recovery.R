@@ -174,7 +174,7 @@ test_that("a script that is told to end exits with status 75", {
   script$process$wait(120000)
   expect_identical(script$process$get_exit_status(), 75L)
   expect_match(script$output(), "saved a checkpoint at epoch 2, step", fixed = TRUE)
-  fix <- sprintf("Fix: Go on with the same call, run_dir = '%s' and resume = TRUE.", normalizePath(run))
+  fix <- sprintf("Fix: Repeat the call with run_dir = '%s' and resume = TRUE.", normalizePath(run))
   expect_match(script$output(), fix, fixed = TRUE)
 })
 

@@ -61,7 +61,7 @@ def test_a_worker_and_then_the_launcher_are_told_to_end(tmp_path, start_job):
         assert kinds.count("stopped") == 2
         said = " ".join(output.split())
         assert "The job was preempted (SIGTERM) and saved a checkpoint at epoch" in said
-        assert f"Fix: Go on with the same call, run_dir='{tmp_path}' and resume=True." in said
+        assert f"Fix: Repeat the call with run_dir='{tmp_path}' and resume=True." in said
     job = start_job("ring")
     output, _ = job.communicate(timeout=200)
     assert job.returncode == 0, output
@@ -149,8 +149,8 @@ def test_workers_that_were_started_by_hand_go_on_from_the_chiefs_checkpoint(tmp_
     assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
     fixes = [re.search(r"Fix: Go on with .*", worker.output)[0] for worker in told]
     assert fixes == [
-        f"Fix: Go on with the same call, run_dir='{tmp_path / 'run' / '0'}' and resume=True.",
-        "Fix: Go on with the same call and resume=True.",
+        f"Fix: Repeat the call with run_dir='{tmp_path / 'run' / '0'}' and resume=True.",
+        "Fix: Repeat the call with resume=True.",
     ]
     assert os.listdir(tmp_path / "run") == ["0"]  # the other's folder is not needed
     assert CheckpointFolder(checkpoint_folder(tmp_path / "run" / "0")).positions()

@@ -96,7 +96,7 @@ def test_the_error_is_written_out_where_nobody_may_catch_it(tmp_path, capfd):
 def test_the_error_of_a_worker_that_does_not_know_the_folder():
     assert str(stopped(None)).splitlines() == [
         "The job was preempted (SIGTERM) before its first checkpoint.",
-        "Fix: Go on with the same call and resume=True.",
+        "Fix: Repeat the call with resume=True.",
     ]
 
 

@@ -176,7 +176,7 @@ def test_the_error_knows_the_worker_that_was_not_ready(tmp_path):
 
 
 def test_workers_are_not_started_again_by_a_launcher_that_was_told_to_end(fit, run_dir, signals):
-    fix = f"Fix: Go on with the same call, run_dir={str(run_dir)!r} and resume=True."
+    fix = f"Fix: Repeat the call with run_dir={str(run_dir)!r} and resume=True."
     with pytest.raises(JobStoppedError) as caught:
         fit(told_and_lost, max_restarts=3)
     first = "The job was preempted (SIGTERM) before its first checkpoint."
@@ -219,5 +219,5 @@ def test_the_error_names_the_run_directory_of_the_launcher(tmp_path):
     )
     with pytest.raises(JobStoppedError) as caught:
         run_workers(local_cluster(2), [sys.executable, "-c", program], tmp_path)
-    fix = f"Fix: Go on with the same call, run_dir={str(tmp_path)!r} and resume=True."
+    fix = f"Fix: Repeat the call with run_dir={str(tmp_path)!r} and resume=True."
     assert str(caught.value).splitlines() == ["Told to end.", fix]

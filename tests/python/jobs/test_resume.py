@@ -239,7 +239,7 @@ def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undistur
     assert caught.value.code == 75
     assert str(caught.value).splitlines() == [
         f"The job was preempted (SIGTERM) and saved a checkpoint at epoch {epoch + 1}, step {step}.",
-        f"Fix: Go on with the same call, run_dir='{run}' and resume=True.",
+        f"Fix: Repeat the call with run_dir='{run}' and resume=True.",
     ]
     fit = train(run, callbacks=callbacks_with(tmp_path), resume=True, **given)
     assert bits(fit) == undisturbed[0]
