@@ -120,9 +120,9 @@ new_cluster <- function(kind, code, call = rlang::caller_env()) {
 
 #' TF_CONFIG for a session or a process
 #'
-#' * `cluster_lines()`: give the lines that set TF_CONFIG in a session. Paste them into the session of the
+#' * `cluster_lines()`: return the lines that set TF_CONFIG in a session. Paste them into the session of the
 #'   task, before any other code runs there.
-#' * `cluster_env()`: give the environment variable TF_CONFIG for other processes.
+#' * `cluster_env()`: return the environment variable TF_CONFIG for other processes.
 #'
 #' @param cluster A TF_CONFIG or a plan of [tf_config()].
 #' @param language String: the language of the sessions, "r", "python" or "bash".

@@ -6,9 +6,9 @@
 #' * `make_strategy()`: make a strategy by its name. Call it first on every worker, before anything else uses
 #'   TensorFlow, such as a model or a dataset.
 #' * `distribute()`: give this worker's part of every batch of a dataset.
-#' * `is_chief()`: say whether this process writes checkpoints and logs for all workers.
-#' * `worker_index()`: give the index of this worker, from 0.
-#' * `num_workers()`: give the number of workers that train.
+#' * `is_chief()`: return whether this process writes checkpoints and logs for all workers.
+#' * `worker_index()`: return the index of this worker, from 0.
+#' * `num_workers()`: return the number of workers that train.
 #'
 #' A vignette, `vignettes/custom-loop.Rmd`, has a whole loop. [average_loss()] describes its losses.
 #'

@@ -163,7 +163,8 @@ def python_names(module: ModuleType) -> list[str]:
     """The names of tfdistr that are compared: functions, classes, methods of results."""
     names = [*module.__all__, "testing.assert_same_fit"]
     for result in RESULTS:
-        members = vars(getattr(module, result)).items()
+        kinds = [kind for kind in getattr(module, result).__mro__ if kind.__module__.startswith("tfdistr.")]
+        members = {name: member for kind in reversed(kinds) for name, member in vars(kind).items()}.items()
         methods = [name for name, value in members if callable(value) or isinstance(value, classmethod)]
         names += [f"{result}.{name}" for name in methods if not name.startswith("_")]
     return names

@@ -94,7 +94,7 @@ test_that("without TF_CONFIG, or with an empty one, there is no cluster", {
     expect_null(cluster_from_env())
   }
   withr::local_envvar(TF_CONFIG = "{")
-  expect_error(cluster_from_env(), "TF_CONFIG must be JSON", class = "tfdistr_error_cluster_config")
+  expect_error(cluster_from_env(), "TF_CONFIG must be valid JSON", class = "tfdistr_error_cluster_config")
 })
 
 test_that("local_cluster() describes workers on this machine, and checks its arguments", {

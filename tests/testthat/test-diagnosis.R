@@ -18,7 +18,7 @@ test_that("TF_CONFIG is that of this session, and arguments are checked", {
   withr::local_envvar(TF_CONFIG = "{")
   rows <- doctor(timeout = 60)
   expect_identical(rows$status[[1L]], "FAIL")
-  expect_match(rows$found[[1L]], "^TF_CONFIG must be JSON")
+  expect_match(rows$found[[1L]], "^TF_CONFIG must be valid JSON")
   expect_error(doctor(timeout = 0), "`timeout` must be a number of seconds", class = "tfdistr_error_argument")
   expect_error(doctor(hosts = "-x"), "no \"-\" before it", class = "tfdistr_error_argument", fixed = TRUE)
 })

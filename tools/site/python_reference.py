@@ -9,6 +9,9 @@ from pathlib import Path
 #: Modules with public names of their own, and their names.
 _SUBMODULES = {"testing": ("assert_same_fit",), "schemas": ("read", "load_schema", "validate")}
 
+#: Classes whose public methods are partly those of a base class that is not public.
+_INHERITING = {"FitResult": "    options:\n      inherited_members: true\n"}
+
 
 def navigation(root: Path) -> list[dict[str, str] | str]:
     """The part of the navigation: the list, and a page for each name."""
@@ -20,7 +23,7 @@ def pages(root: Path) -> dict[str, str]:
     rows = []
     made = {}
     for name, (module, sentence) in names(root).items():
-        made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n"
+        made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n{_INHERITING.get(name, '')}"
         rows.append(f"| [`{name}`]({name}.md) | {sentence} |")
     head = "# Python reference\n\nAll public names of `tfdistr`; `help()` shows the same text."
     made["python/index.md"] = head + "\n\n| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
@@ -41,11 +44,14 @@ def names(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def _public(package: Path) -> dict[str, str]:
-    """The table of `tfdistr/__init__.py`: public names, and the modules that define them."""
-    for node in ast.parse((package / "__init__.py").read_text()).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
-            return ast.literal_eval(node.value)
-    raise LookupError("tfdistr/__init__.py has no _MODULES")
+    """The public names, and the modules that define them: of tfdistr, and of its engines."""
+    found = {}
+    for file, table in (("__init__.py", "_MODULES"), ("clusters/__init__.py", "ENGINES")):
+        for node in ast.parse((package / file).read_text()).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == table:
+                rows = zip(node.value.keys, node.value.values, strict=True)
+                found |= {key.value: value.value for key, value in rows if key is not None}
+    return found
 
 
 def _file(package: Path, module: str) -> Path:

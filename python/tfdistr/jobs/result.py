@@ -50,7 +50,7 @@ class FitResult(Outcome):
     """
 
     @classmethod
-    def of(cls, outcome: Outcome) -> FitResult:
+    def _of(cls, outcome: Outcome) -> FitResult:
         """Return the result with this outcome."""
         return cls(**vars(outcome))
 

@@ -88,7 +88,7 @@ def run_fit(
     if cluster is not None and start_timeout is not None:
         cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
     outcome = _train(job, rules, config, caller, cluster=cluster, run_dir=run_dir)
-    result = FitResult.of(outcome)
+    result = FitResult._of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
     return result

@@ -57,7 +57,7 @@ class Servers:
         cluster = tfdistr.local_cluster(workers, ps=ps)
         kind = RULES["parameter_server"]
         caller = Caller(self.events.append)
-        return FitResult.of(fit_on_cluster(job, kind, cluster, caller, self.run_dir))
+        return FitResult._of(fit_on_cluster(job, kind, cluster, caller, self.run_dir))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
