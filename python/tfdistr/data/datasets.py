@@ -1,4 +1,4 @@
-"""Data sets by name: that of this package, those of files of a format, and those of TensorFlow Datasets."""
+"""Data sets by name: this package's, those in files of a format, and those of TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Dataset:
             return (image, label) if self.supervised else {"image": image, "label": label}
         if not self.fits_in_memory():
             raise ArgumentError(
-                "Only a data set of equally shaped examples, 512 MiB at most, can be had as arrays.",
+                "Cannot load the data set as arrays: it needs equally shaped examples, 512 MiB at most.",
                 received=f"{self.name!r}, split {self.split!r}",
                 fix="Use .dataset(), which reads it example by example.",
             )
@@ -221,7 +221,7 @@ def load_dataset(
 
 
 def _refuse_others(name: str, given: list[str], taken: tuple[str, ...]) -> None:
-    """Refuse an argument of another kind of data set."""
+    """Refuse an argument that belongs to another kind of data set."""
     found = next((argument for argument in given if argument not in taken), None)
     if found is not None:
         raise ArgumentError(
@@ -246,7 +246,7 @@ def _check_prepared(described: Dataset) -> None:
         ) from error
     if not splits:
         raise ArgumentError(
-            "The data set must be prepared before it is used.",
+            "The data set is not prepared.",
             received=f"{described.name!r}, which is not in {where}",
             fix=f"Run tfds.builder({described.name!r}).download_and_prepare(), or pass `data_dir`.",
         )

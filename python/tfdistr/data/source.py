@@ -24,7 +24,7 @@ class Arrays:
     """Examples in arrays.
 
     Attributes:
-        parts: The arguments of the user: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        parts: The user's arguments: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
         columns: The names of the columns, if ``x`` was a data frame.
     """
 
@@ -50,7 +50,7 @@ class Arrays:
 
     @property
     def structure(self) -> Tree:
-        """The arrays in the structure that a step of Keras gets."""
+        """The arrays in the structure for a Keras step."""
         return pack_parts(self.parts)
 
     def rows(self, first: int, end: int) -> Arrays:
@@ -67,7 +67,7 @@ def pack_parts(parts: tuple[Tree, ...]) -> Tree:
 
 
 def gives_batches(source: Any) -> bool:
-    """Return whether data is an object that gives batches of its own size."""
+    """Return whether data is an object that yields batches of its own size."""
     return getattr(source, "gives_batches", False) is True
 
 
@@ -97,7 +97,7 @@ Source = Arrays | Dataset | Callable[..., Any]
 def describe_source(source: Any) -> int | str | None:
     """Return what both calling languages agree on: the number of examples, or the kind of the source.
 
-    A function is a function whether it is one of Python, of R, of a file, or the name of one.
+    Functions of Python, of R and of files, and names of functions, count alike.
     """
     match source:
         case None:
@@ -114,11 +114,11 @@ def describe_source(source: Any) -> int | str | None:
 
 
 def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x") -> Source:
-    """Check the data of the user and bring it into one of three forms.
+    """Check the user's data and convert it into one of three forms.
 
     Args:
-        x: Arrays (nested in tuples, lists or dictionaries), a data frame, a table of Arrow (of pyarrow, or an
-            object that has it by Arrow's C interface), the result of ``load_dataset()``, a
+        x: Arrays (nested in tuples, lists or dictionaries), a data frame, an Arrow table (of pyarrow, or an
+            object with Arrow's C interface), the result of ``load_dataset()``, a
             ``tf.data.Dataset``, a ``PyDataset``, a generator, or a function.
         y: Arrays of targets; None unless ``x`` is arrays.
         sample_weight: One weight for each example; None unless ``x`` is arrays.
@@ -133,14 +133,14 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
         for label, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ArgumentError(
-                    f"`{label}` goes with arrays only; a data set, a generator or a function brings its own.",
+                    f"`{label}` needs arrays; a data set, a generator or a function has its own.",
                     received=f"`{label}`, where `{name}` is no array",
                     fix=f"Leave `{label}` out, and let the examples be tuples (x, y, sample_weight).",
                 )
         return x  # type: ignore[no-any-return]
     if y is None and sample_weight is not None:
         raise ArgumentError(
-            "`sample_weight` weighs the loss of targets, so it needs `y`.",
+            "`sample_weight` needs `y`: it weights the loss of targets.",
             received="`sample_weight` without `y`",
             fix="Pass `y` too.",
         )
@@ -156,13 +156,13 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
 
 @dataclass(frozen=True)
 class Columns:
-    """A data frame of R: its columns by name."""
+    """The columns of an R data frame by name."""
 
     columns: dict[str, Any]
 
 
 def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
-    """Return the columns of a data frame of pandas or R, or of a table of Arrow; None for other values."""
+    """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
     if isinstance(value, Columns):
         return value.columns
     if is_table(value):
@@ -176,7 +176,7 @@ def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
 
 
 def check_names(names: Sequence[Any], name: str) -> None:
-    """Check the names of parts, of which a dictionary would keep only one of each name.
+    """Check the names of parts: a dictionary would keep only one part of each name.
 
     Args:
         names: The names of the parts or columns.
@@ -193,7 +193,7 @@ def check_names(names: Sequence[Any], name: str) -> None:
             received=f"{unnamed} of {len(names)} parts without a name"
             if unnamed
             else f"the name {twice!r} more than once",
-            fix="Give each part a name of its own.",
+            fix="Give each part its own name.",
         )
 
 
@@ -231,7 +231,7 @@ def _read(value: Any, name: str) -> Any:
 
 
 def _object(x: Any, name: str) -> Any:
-    """Return the function for an object that gives batches; other values unchanged."""
+    """Return the function for an object that yields batches; other values unchanged."""
     tensorflow = sys.modules.get("tensorflow")  # it has been imported where there is a dataset
     if tensorflow is not None and isinstance(x, tensorflow.data.Dataset):
         return GivenDataset(x, name)
@@ -260,7 +260,7 @@ def as_arrays(value: Any, name: str) -> Tree:
         array = np.asarray(value, object if _is_of_objects(value) else None)
     except (TypeError, ValueError) as error:  # bytes that are not text, among text; a part that is no array
         raise ArgumentError(
-            f"`{name}` must be what NumPy makes arrays of.",
+            f"`{name}` must be convertible to NumPy arrays.",
             received=f"{type(value).__name__}: {error}",
             fix="Convert it to a NumPy array of numbers or of text.",
         ) from error
@@ -371,7 +371,7 @@ def _is_of_objects(values: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is None, or NA of pandas. NaN is a number."""
+    """Return whether a value is None, or pandas's NA. NaN is a number."""
     return value is None or type(value).__name__ == "NAType"
 
 

@@ -124,7 +124,7 @@ def test_an_object_that_pyarrow_cannot_read():
             raise ValueError("the connection is closed")
 
     rule, received, fix = error_of(Broken())
-    assert rule == "`x` must be a table or a column that can be read by Arrow's C interface."
+    assert rule == "`x` must be a table or a column that is readable through Arrow's C interface."
     assert received.endswith("Broken: the connection is closed")
     assert fix == "Fix: Pass a stream that was not read before, or convert it to a data frame or arrays."
 

@@ -198,7 +198,7 @@ def test_a_shuffle_goes_on_where_it_was_on_workers(tmp_path, caplog):
     settings = JOB | {"checkpoint_every": "epoch", "run_dir": tmp_path / "run", "batch_size": None}
     tfdistr.distributed_fit(model, sent, **settings | {"epochs": 1})
     tfdistr.distributed_fit(model, sent, **settings, resume=True)
-    assert "has a shuffle() of its own, so it may continue in another order" in caplog.text
+    assert "has its own shuffle(), so it may resume in another order" in caplog.text
 
 
 def test_several_workers_must_know_the_number_of_batches():
@@ -207,8 +207,8 @@ def test_several_workers_must_know_the_number_of_batches():
         with pytest.raises(ArgumentError) as caught:
             make_data(GivenBatches(slices(), name), context, name=name)
         assert str(caught.value).splitlines() == [
-            f"`{argument}` must say how many batches make an epoch: several workers cannot know it.",
-            f"Received: `{name}` gives batches one after the other, and {argument} is not set",
+            f"Several workers need `{argument}`, the number of batches of an epoch.",
+            f"Received: `{name}` yields batches one after the other, and {argument} is not set",
             f"Fix: Pass {argument}=100, for example.",
         ]
     assert make_data(slices, context).steps == 6
@@ -239,27 +239,27 @@ def python_in(x: Any, y: Any) -> Any:
 
 REFUSED = [
     ("a generator for workers", endless, {"steps_per_epoch": 6, "cluster": 2}, ArgumentError,
-     "`x` cannot be a generator for the workers of `cluster`: it is in this process only.", "a generator",
+     "Cannot serialize the generator `x` for the workers of `cluster`.", "a generator",
      "Pass the function that makes the generator: x=batches, and not batches()."),
     ("no length", NoLength, {}, ArgumentError,
-     "`x` must have a length: a PyDataset says with __len__() how many batches it has.",
+     "`x` must have a length: the number of batches, from the __len__() of the PyDataset.",
      "NoLength without a length",
      "Add `def __len__(self)`, or pass a generator function and `steps_per_epoch`."),
     ("no batches", Empty, {}, ArgumentError, "`x` must have at least one batch.", "0 batches",
      "Pass data to train on."),
     ("Python in the pipeline", lambda: examples().map(python_in), {"cluster": 2}, ArgumentError,
-     "`x` goes to other processes, so its pipeline must not call Python code.",
+     "Cannot serialize `x` for the workers: its pipeline calls Python code.",
      "a pipeline with numpy_function",
      "Pass a function that makes the dataset: each worker calls x(ctx)."),
     ("a generator at its end", slices, {}, ArgumentError,
-     "A generator must give at least one batch for each pass over its data.",
-     "a generator that is at its end",
-     "Let it give the batches of all epochs, or pass the function that makes it."),
+     "A generator must yield at least one batch for each pass over its data.",
+     "an exhausted generator",
+     "Make it yield the batches of all epochs, or pass the function that makes it."),
     ("two sizes", Slices, {"batch_size": 64}, ArgumentError,
      "`batch_size` is for examples; `x` gives batches of their own size.", "batch_size=64, and batches",
      "Leave the batch size out, or pass data that is not in batches."),
     ("targets", Slices, {"y": Y}, ArgumentError,
-     "`y` goes with arrays only; a data set, a generator or a function brings its own.",
+     "`y` needs arrays; a data set, a generator or a function has its own.",
      "`y`, where `x` is no array", "Leave `y` out, and let the examples be tuples (x, y, sample_weight)."),
     ("a part of a dataset", examples, {"validation_split": 0.2}, ArgumentError,
      "With `validation_split` `x` must be arrays or a data frame.", "a function",

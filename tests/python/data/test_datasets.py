@@ -137,7 +137,7 @@ def test_examples_of_unequal_shape_are_read_one_by_one(prepared):
     with pytest.raises(ArgumentError) as caught:
         described.arrays()
     assert str(caught.value).splitlines() == [
-        "Only a data set of equally shaped examples, 512 MiB at most, can be had as arrays.",
+        "Cannot load the data set as arrays: it needs equally shaped examples, 512 MiB at most.",
         "Received: 'words', split 'train'",
         "Fix: Use .dataset(), which reads it example by example.",
     ]
@@ -183,7 +183,7 @@ def test_mnist():
         ),
         (
             {"name": "mnist"},
-            "The data set must be prepared before it is used.",
+            "The data set is not prepared.",
             "'mnist', which is not in {folder}",
         ),
         (

@@ -186,11 +186,11 @@ def test_a_disk_without_space(tmp_path, monkeypatch, caplog):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.warns(TfdistrWarning, match="no place on the disk"):
+    with pytest.warns(TfdistrWarning, match="Cannot store the decoded examples"):
         found = batches(files.described(), 7)
     assert_same(found, batches(make_source(*files.arrays), 7))
     assert caplog.messages == [
-        "The decoded examples of load_dataset('parquet') have no place on the disk, so that each shuffled "
+        "Cannot store the decoded examples of load_dataset('parquet') on the disk, so each shuffled "
         "batch decodes whole blocks of the files, which is slow: [Errno 28] No space left on device. Set the "
         "environment variable TMPDIR to a folder with more space."
     ]
@@ -203,7 +203,7 @@ def test_text_files_without_space_on_the_disk(tmp_path, monkeypatch):
     with pytest.raises(ArgumentError) as caught:
         batches(described, 1, shuffle=False)
     assert str(caught.value).splitlines() == [
-        "The decoded examples of load_dataset('csv') must have a place on the disk.",
+        "Cannot store the decoded examples of load_dataset('csv') on the disk.",
         f"Received: {caught.value.received}",
         "Fix: Set the environment variable TMPDIR to a folder with more space, or use Parquet files.",
     ]
@@ -253,9 +253,9 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
     with pytest.raises(ArgumentError) as caught, refused_files():
         list(data.take(7))
     assert str(caught.value).splitlines() == [
-        "The files of a data set must stay as they are while they are read.",
-        f"Received: {path}, which is gone (No such file or directory)",
-        "Fix: Write other files beside them, and start again.",
+        "The files of a data set have changed since it was described.",
+        f"Received: {path}, which was removed (No such file or directory)",
+        "Fix: Write other files beside them, and restart.",
     ]
 
 

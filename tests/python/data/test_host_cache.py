@@ -156,7 +156,7 @@ def test_each_worker_keeps_its_own_where_there_is_no_space(without_space):
     for found in without_space.found:
         assert found["pss"]["examples"] == 0
         assert found["log"] == [
-            "This worker keeps examples in memory of its own, not in that of its host: "
+            "This worker keeps examples in its own memory, not in that of its host: "
             "[Errno 27] File too large"
         ]
     decoded = [label for found in without_space.found for label in found["decoded"]]
@@ -225,5 +225,5 @@ def test_a_file_that_is_gone(caplog):
     (array,) = memory.arrays([((4,), np.dtype(np.int64))])
     assert array.flags.owndata
     (message,) = caplog.messages
-    assert message.startswith("This worker keeps examples in memory of its own")
-    assert f"the file of process {os.getpid()} is not there any more" in message
+    assert message.startswith("This worker keeps examples in its own memory")
+    assert f"the file of process {os.getpid()} was removed" in message

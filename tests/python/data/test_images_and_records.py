@@ -75,16 +75,17 @@ def test_images_that_change(tmp_path):
     path = tmp_path / "Zebra" / "001.PNG"
     path.write_bytes(path.read_bytes())
     rule, fix = (
-        "The files of a data set must stay as they are while they are read.",
-        "Fix: Write other files beside them, and start again.",
+        "The files of a data set have changed since it was described.",
+        "Fix: Write other files beside them, and restart.",
     )
     assert refused(source.take, np.arange(3)) == [rule, f"Received: {path}, which was written again", fix]
     path.unlink()
-    gone = f"Received: {path}, which is gone (No such file or directory)"
+    gone = f"Received: {path}, which was removed (No such file or directory)"
     assert refused(source.take, np.arange(3)) == [rule, gone, fix]
     assert refused(described.open) == [rule, f"Received: {tmp_path}, which has other files than before", fix]
     shutil.rmtree(tmp_path)
-    assert refused(described.open)[1] == f"Received: {tmp_path}, which is gone (No such file or directory)"
+    removed = f"Received: {tmp_path}, which was removed (No such file or directory)"
+    assert refused(described.open)[1] == removed
     tmp_path.mkdir()
 
 

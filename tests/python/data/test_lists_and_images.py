@@ -80,7 +80,7 @@ def test_images_that_are_refused(tmp_path):
             assert message[2] == "Fix: Leave such rows out."
             filled = refused(name="arrow", files=file, target="label", fill={"image": 0})
             assert filled[0] == "`fill` must have a value of the type of the column."
-            assert filled[2] == "Fix: Leave it out: nothing stands for an image."
+            assert filled[2] == "Fix: Leave it out: images cannot be filled."
         # Of Parquet files only the first image is looked at before they are read.
         pq.write_table(changed, tmp_path / f"{number}.parquet")
         described = tfdistr.load_dataset("parquet", files=tmp_path / f"{number}.parquet", target="label")
@@ -111,7 +111,7 @@ def test_a_damaged_image_is_named_by_its_row_when_it_is_read(tmp_path, monkeypat
 def test_arguments_of_images_need_images(tmp_path):
     file = write(tmp_path / "a.parquet", a=[1, 2], b=["u", "v"])
     assert refused(files=file, image_size=(2, 2)) == [
-        "`image_size` is for images, so a column must have some.",
+        "`image_size` needs a column of images.",
         "Received: column 'a' of int64, column 'b' of text",
         "Fix: Leave `image_size` out. Images are structures with the bytes of an image file.",
     ]

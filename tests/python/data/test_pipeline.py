@@ -289,15 +289,15 @@ def test_shard_with_steps_repeats_the_share():
             "Received: a function that returned a list of length 2",
             "Fix: For example tf.data.Dataset.from_tensor_slices((inputs, targets))."]),
         (lambda: numbers().repeat(), 4, ArgumentError, [
-            "`steps_per_epoch` must say where an epoch of a dataset that never ends is over.",
-            "Received: a dataset of the function `x` that repeats for ever",
+            "A dataset that never ends needs `steps_per_epoch`.",
+            "Received: a dataset of the function `x` that repeats forever",
             "Fix: Leave repeat() out, or pass steps_per_epoch."]),
         (lambda ctx: ctx.shard(numbers().repeat()), 4, DataShardError, [
-            "ctx.shard() needs a finite dataset.", "Received: a dataset that repeats for ever",
-            "Fix: Leave repeat() out; distributed_fit() repeats the data as steps_per_epoch asks."]),
+            "ctx.shard() needs a finite dataset.", "Received: a dataset that repeats forever",
+            "Fix: Leave repeat() out; distributed_fit() repeats the data as steps_per_epoch requires."]),
         (lambda ctx: ctx.shard(numbers().take(0)), 4, DataShardError, [
             "ctx.shard() needs at least one example.", "Received: an empty dataset",
-            "Fix: Look at what the function reads."]),
+            "Fix: Check the data that the function reads."]),
         (lambda ctx: ctx.shard(numbers()), None, DataShardError, [
             "ctx.shard() splits examples by global batches, so it needs a batch size.",
             "Received: batch_size=None (the function makes batches)",
@@ -314,7 +314,7 @@ def test_functions_that_are_refused(function, batch_size, kind, lines):
 
 
 def test_validation_data_that_never_ends_is_refused():
-    message = r"`validation_steps` must say .*\n.*`validation_data` that repeats"
+    message = r"A dataset that never ends needs `validation_steps`\.\n.*`validation_data` that repeats"
     with pytest.raises(ArgumentError, match=message):
         make_data(lambda: numbers().repeat(), worker(), name="validation_data")
 

@@ -204,7 +204,7 @@ def test_an_empty_dataset_is_refused():
         assert str(caught.value).splitlines() == [
             "`x` needs at least one example.",
             "Received: an empty dataset",
-            "Fix: Look at what the function reads.",
+            "Fix: Check the data that the function reads.",
         ]
 
 
@@ -223,7 +223,7 @@ def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(caplog, monkeypatch
     assert {tuple(batch) for batch in found[0]} == {(0, 1), (1, 0)}
     assert not caplog.records
     data("a shuffle of the user's", 2, 0, start=3)
-    assert "has a shuffle() of its own, so it may continue in another order" in caplog.text
+    assert "has its own shuffle(), so it may resume in another order" in caplog.text
 
 
 def test_the_first_step_is_a_whole_number():

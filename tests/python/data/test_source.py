@@ -159,7 +159,7 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
         (({"a": np.array([object()])},), "`x` must hold numbers", "<object object at "),
         (
             (X, None, Y),
-            "`sample_weight` weighs the loss of targets, so it needs `y`.",
+            "`sample_weight` needs `y`: it weights the loss of targets.",
             "`sample_weight` without",
         ),
         ((X, Y[:3]), "All arrays must have the same number of examples (their first", "x: 4, y: 3"),
@@ -180,12 +180,12 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
         ((pd.DataFrame(),), "`x` must hold at least one array.", "{}"),
         (
             (lambda: 0, Y),
-            "`y` goes with arrays only; a data set, a generator or a function",
+            "`y` needs arrays; a data set, a generator or a function",
             "`y`, where `x` is no array",
         ),
         (
             (load_dataset("digits"), None, Y),
-            "`sample_weight` goes with arrays only",
+            "`sample_weight` needs arrays",
             "`sample_weight`, where `x` is no array",
         ),
     ],
@@ -211,7 +211,7 @@ def test_parts_need_names_of_their_own(names, received):
         check_names(names, "x")
     assert caught.value.message == "`x` must have a different name for each of its parts."
     assert caught.value.received == received
-    assert caught.value.fix == "Give each part a name of its own."
+    assert caught.value.fix == "Give each part its own name."
 
 
 def test_an_array_that_is_empty_of_parts_says_how_to_go_on():
@@ -235,7 +235,7 @@ def test_objects_that_give_batches_are_taken_as_they_are():
 @pytest.mark.parametrize(
     ("x", "rule"),
     [
-        (["", b"\x80"], "`x` must be what NumPy makes arrays of."),
+        (["", b"\x80"], "`x` must be convertible to NumPy arrays."),
         ({0: [1.0], "a": [2.0]}, "`x` must name its arrays by text."),
     ],
 )

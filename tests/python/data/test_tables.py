@@ -219,7 +219,7 @@ def test_missing_values_that_no_statistics_tell_of(tmp_path):
          "Received: 'a' more than once", "Fix: Leave it out once."]),
         ({"features": "a", "target": "a"}, ["A column is a feature or a target, not both.",
          "Received: 'a' in `features` and in `target`", "Fix: Leave it out of one of them."]),
-        ({"matrix": True}, ["`matrix` makes one array of columns, so each of them must be numbers.",
+        ({"matrix": True}, ["`matrix` needs columns of numbers.",
          "Received: matrix=True, and column 'b' of `features`: text",
          "Fix: Leave `matrix` or the column out."]),
         ({"matrix": "yes"}, ["`matrix` must be true or false.", "Received: 'yes'", "Fix: Pass matrix=True."]),

@@ -245,7 +245,7 @@ def test_a_file_that_is_not_whole(records, tmp_path, cut, records_told, received
     with pytest.raises(ArgumentError) as caught:
         TFRecordFile(str(path), records_told).read(0)
     assert str(caught.value).splitlines() == [
-        "A TFRecord file must hold the records that its data set tells of.",
+        "A TFRecord file does not have the records of its data set.",
         f"Received: {path}: {received}",
         "Fix: Prepare the data set again.",
     ]

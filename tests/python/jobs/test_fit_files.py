@@ -136,4 +136,4 @@ def test_a_file_that_disappears_while_it_trains(tmp_path, monkeypatch):
     path = described.files[0]
     with pytest.raises(ArgumentError) as caught:
         train(described, callbacks=[Removes(path)], epochs=3)
-    assert caught.value.received == f"{path}, which is gone (No such file or directory)"
+    assert caught.value.received == f"{path}, which was removed (No such file or directory)"

@@ -1,4 +1,4 @@
-"""The context: what a data function ``x(ctx)`` can find out about its worker."""
+"""The context: the information of a data function ``x(ctx)`` about its worker."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Reading:
         start: The number of the first step, counted over all epochs.
         shares: The datasets that ``ctx.shard()`` returned.
         order: The order of their examples.
-        passes: Number of passes. It is 1 while the function runs, so that a dataset that the function itself
-            reads has an end.
+        passes: Number of passes. It is 1 while the function runs, so that the function itself can read the
+            dataset to its end.
         counts_readings: Whether the dataset has a shuffle whose order depends on how often it was read.
         of_known_size: Whether the number of steps must be known, also for one worker.
     """
@@ -51,7 +51,7 @@ class WorkerContext:
         global_batch_size: Examples of a batch over all workers; None if the function makes batches.
         seed: The seed of the job.
         shuffle: Whether the examples are shuffled.
-        drop_remainder: Whether a last batch of a pass that is not full is left out.
+        drop_remainder: Whether an incomplete last batch of a pass is dropped.
     """
 
     num_workers: int
@@ -124,14 +124,14 @@ class WorkerContext:
         if examples == tf.data.INFINITE_CARDINALITY:
             raise DataShardError(
                 "ctx.shard() needs a finite dataset.",
-                received="a dataset that repeats for ever",
-                fix="Leave repeat() out; distributed_fit() repeats the data as steps_per_epoch asks.",
+                received="a dataset that repeats forever",
+                fix="Leave repeat() out; distributed_fit() repeats the data as steps_per_epoch requires.",
             )
         by_index = lookup(dataset)
         if by_index is None:
             check_order(dataset, self.num_workers)
         if examples < 0:
-            log.info("ctx.shard: counting the examples once, for the dataset does not know their number; "
+            log.info("ctx.shard: counting the examples once, because their number is not known; "
                      "use tf.data.experimental.assert_cardinality() to avoid it")  # fmt: skip
             examples = stream.count(dataset)
         order = order_of(self, examples, "ctx.shard()")
@@ -208,6 +208,6 @@ def not_empty(size: int, what: str) -> int:
         raise DataShardError(
             f"{what} needs at least one example.",
             received="an empty dataset",
-            fix="Look at what the function reads.",
+            fix="Check the data that the function reads.",
         )
     return size

@@ -21,7 +21,7 @@ from tfdistr.utils.describe import describe
 
 log = logging.getLogger("tfdistr")
 
-#: A share of a batch, or shares that follow each other: those of a worker's virtual workers.
+#: A share of a batch, or consecutive shares: those of a worker's virtual workers.
 Own = int | range
 
 Policy = tf.data.experimental.AutoShardPolicy
@@ -204,7 +204,7 @@ def _is_all(shares: int, own: Own) -> bool:
 
 
 def bounds(rows: Any, shares: int, own: Own) -> tuple[Any, Any]:
-    """Return the first row and the end of a share of a batch, or of shares that follow each other.
+    """Return the first row and the end of a share of a batch, or of consecutive shares.
 
     Args:
         rows: Number of rows of the batch.

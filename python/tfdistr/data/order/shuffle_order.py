@@ -1,8 +1,8 @@
 """The examples of each global batch. They depend on (seed, pass, step) and on nothing else.
 
-A pass uses every example once. Its batches have ``batch_size`` examples. The last batch has the examples
-that are left; with ``drop_remainder`` it is dropped if it is not full. Passes follow each other as long as
-there are steps. If the data is shuffled, each pass has another order. No batch has examples of two passes. An
+A pass uses every example once. Its batches have ``batch_size`` examples. The last batch has the remaining
+examples; with ``drop_remainder`` it is dropped if it is not full. Passes follow each other as long as there
+are steps. If the data is shuffled, each pass has another order. No batch has examples of two passes. An
 epoch is a pass, unless the user fixed its steps: then an epoch begins where the epoch before ended.
 """
 
@@ -28,7 +28,7 @@ class Order:
         batch_size: Examples of a global batch. The last batch of a pass may be smaller.
         seed: Seed of the shuffles.
         shuffle: Whether each pass has another random order; otherwise the examples keep their order.
-        drop_remainder: Whether a last batch with fewer than ``batch_size`` examples is left out.
+        drop_remainder: Whether a last batch with fewer than ``batch_size`` examples is dropped.
 
     Raises:
         ArgumentError: No batch would be left.
@@ -99,7 +99,7 @@ class Order:
 
         Args:
             step: Number of the first step.
-            count: Number of steps, at least 1. Steps that are not ``alike`` the first step are left out.
+            count: Number of steps, at least 1. Steps that are not ``alike`` the first step are dropped.
             shares: Number of shares of a batch; see ``bounds``.
             own: The share, or the shares, of the worker.
 

@@ -1,7 +1,7 @@
-"""Objects that give batches: a ``tf.data.Dataset``, a ``PyDataset``, a generator, or a function of R.
+"""Objects that yield batches: a ``tf.data.Dataset``, a ``PyDataset``, a generator, or an R function.
 
-In Keras they give batches of the size that the user chose, and here they do, too. Those of Python code are
-read by the thread that trains: R runs on this thread only.
+As in Keras, they yield batches of the size that the user chose. The training thread reads those of Python
+code: R runs on this thread only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class GivenDataset:
-    """A ``tf.data.Dataset`` of the caller: a function without arguments, for ``Source``.
+    """The caller's ``tf.data.Dataset``: a function without arguments, for ``Source``.
 
     Args:
         dataset: The dataset.
@@ -53,7 +53,7 @@ class GivenDataset:
         python = tf_internals.python_ops(self._dataset)
         if python:
             raise ArgumentError(
-                f"`{self._name}` goes to other processes, so its pipeline must not call Python code.",
+                f"Cannot serialize `{self._name}` for the workers: its pipeline calls Python code.",
                 received=f"a pipeline with {' and '.join(python)}",
                 fix=f"Pass a function that makes the dataset: each worker calls {self._name}(ctx).",
             )
@@ -67,7 +67,7 @@ class GivenDataset:
 
 
 class GivenBatches:
-    """A ``PyDataset`` or a generator of the caller: a function without arguments, for ``Source``.
+    """The caller's ``PyDataset`` or generator: a function without arguments, for ``Source``.
 
     Args:
         batches: The object.
@@ -89,14 +89,14 @@ class GivenBatches:
         if is_py_dataset(self._batches):
             return vars(self)
         raise ArgumentError(
-            f"`{self._name}` cannot be a generator for the workers of `cluster`: it is in this process only.",
+            f"Cannot serialize the generator `{self._name}` for the workers of `cluster`.",
             received=f"a {type(self._batches).__name__}",
             fix=f"Pass the function that makes the generator: {self._name}=batches, and not batches().",
         )
 
 
 class Pull:
-    """A function of R that returns the next batch at each call.
+    """An R function that returns the next batch at each call.
 
     Args:
         first: The batch that the first call has returned.
@@ -130,7 +130,7 @@ def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
         count = None
     if count is None:
         raise ArgumentError(
-            f"`{name}` must have a length: a PyDataset says with __len__() how many batches it has.",
+            f"`{name}` must have a length: the number of batches, from the __len__() of the PyDataset.",
             received=f"{type(batches).__name__} without a length",
             fix="Add `def __len__(self)`, or pass a generator function and `steps_per_epoch`.",
         )

@@ -1,8 +1,8 @@
-"""A way to tell Keras the shapes of a batch, so that it does not read a batch before it trains.
+"""The shapes of a batch for Keras, so that it does not read a batch before it trains.
 
-Keras reads a batch for its shapes, and then begins the dataset again. A shuffle that differs from pass to
-pass would be ahead by as many passes as the pipeline has prefetched, which nobody knows. Each worker would
-also read and decode a batch that nobody uses.
+Keras reads a batch for its shapes, and then restarts the dataset. A shuffle that differs from pass to pass
+would be ahead by an unknown number of prefetched passes. Each worker would also read and decode an unused
+batch.
 """
 
 from __future__ import annotations

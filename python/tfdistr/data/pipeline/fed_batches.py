@@ -1,4 +1,4 @@
-"""Batches that Python or R code gives, and that the thread that trains reads one after the other."""
+"""Batches from Python or R code, which the training thread reads one after the other."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tfdistr.data.pipeline.index_batches import batch_type
 from tfdistr.data.source import as_arrays
 from tfdistr.errors import ArgumentError
 
-#: The first batches, whose shapes say which sides of the batches differ.
+#: The number of first batches, whose shapes show which dimensions vary.
 _LOOKED_AT = 2
 
 
 class FedBatches:
-    """Batches in the place of a ``tf.data.Dataset``.
+    """The batches of Python or R code, with the interface of a ``tf.data.Dataset``.
 
     Args:
         one_pass: Returns the batches of a pass by its number.
         context: The worker, which takes its rows of each batch.
-        endless: Whether another pass follows each pass; else each iteration is a pass.
-        skipped: Number of batches that the first iteration leaves out.
+        endless: Whether another pass follows each pass; otherwise each iteration is a pass.
+        skipped: Number of batches that the first iteration skips.
         first: Number of the first pass.
 
     Attributes:
@@ -95,11 +95,11 @@ class FedBatches:
 def fed_batches(
     call: Callable[[], Any], made: Any, context: WorkerContext, steps: int | None, name: str
 ) -> tuple[FedBatches, int | None]:
-    """Return the batches of an object of Python, and the number of them in an epoch; None if it is not known.
+    """Return the batches of a Python object, and their number in an epoch; None if it is not known.
 
     Args:
         call: Makes the object.
-        made: The object that a call has made: a ``PyDataset``, or an iterable of batches.
+        made: The result of a call: a ``PyDataset``, or an iterable of batches.
         context: The worker.
         steps: Steps of an epoch, if the user fixed them.
         name: The name of the argument for the user.
@@ -132,8 +132,8 @@ def fed_batches(
         if not again:
             argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
             raise ArgumentError(
-                f"`{argument}` must say how many batches make an epoch: several workers cannot know it.",
-                received=f"`{name}` gives batches one after the other, and {argument} is not set",
+                f"Several workers need `{argument}`, the number of batches of an epoch.",
+                received=f"`{name}` yields batches one after the other, and {argument} is not set",
                 fix=f"Pass {argument}=100, for example.",
             )
         steps = FedBatches(lambda number: iter(call()), context, endless=False).count()
@@ -147,9 +147,9 @@ def fed_batches(
 
 def _no_batch() -> ArgumentError:
     return ArgumentError(
-        "A generator must give at least one batch for each pass over its data.",
-        received="a generator that is at its end",
-        fix="Let it give the batches of all epochs, or pass the function that makes it.",
+        "A generator must yield at least one batch for each pass over its data.",
+        received="an exhausted generator",
+        fix="Make it yield the batches of all epochs, or pass the function that makes it.",
     )
 
 
@@ -167,7 +167,7 @@ def _numpy(value: Any) -> Any:
 
 
 def _spec(*arrays: np.ndarray[Any, Any]) -> tf.TensorSpec:
-    """Return the type of arrays, of which the first side and those that differ are not known."""
+    """Return the type of arrays, whose first dimension and varying dimensions are not known."""
     shapes = [array.shape[1:] for array in arrays]
     sides = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
     return tf.TensorSpec([None, *sides], tf.as_dtype(batch_type(arrays[0])))

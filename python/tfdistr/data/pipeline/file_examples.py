@@ -1,4 +1,4 @@
-"""Examples of data sets in files by index: which way of reading fits a data set, and its batches."""
+"""Examples of data sets in files by index: the choice of a reader for a data set, and its batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FEWEST = 2
 
 
 class RecentBlocks:
-    """Rows of blocks, of which the last ones stay in memory.
+    """Rows of blocks; the most recent blocks stay in memory.
 
     Args:
         source: The blocks.
@@ -67,10 +67,10 @@ class RecentBlocks:
 
 
 class DecodedStore:
-    """Rows of blocks, each of which is decoded when one of its rows is first needed, and then kept.
+    """Rows of blocks; each block is decoded when one of its rows is first needed, and then kept.
 
-    The workers of a host may share it: a worker that decodes a block writes its rows, then notes that they
-    are there. Two workers may do this at the same time, because they write the same values.
+    The workers of a host may share it: a worker that decodes a block writes its rows, then marks them as
+    present. Two workers may do this at the same time, because they write the same values.
 
     Args:
         source: The blocks.
@@ -91,7 +91,7 @@ class DecodedStore:
         self._noted, self._rows = memory.arrays(
             [((len(source.ends),), np.dtype(bool)), ((len(source),), row)]
         )
-        # The notes that this worker has read: it can read these blocks without the lock.
+        # The marks that this worker has read: it can read these blocks without the lock.
         self._known = np.zeros(len(source.ends), bool)
         self._filling = threading.Lock()
 
@@ -111,7 +111,7 @@ class DecodedStore:
             with self._memory.lock():
                 self._known |= self._noted
             missing = blocks[~self._known[blocks]]
-            # Workers need many of the same blocks at first, so each begins with another one.
+            # Workers need many of the same blocks at first, so each starts with another one.
             for block in np.roll(missing, os.getpid() % max(len(missing), 1)).tolist():
                 with self._memory.lock():
                     self._known |= self._noted
@@ -148,9 +148,9 @@ log = logging.getLogger("tfdistr")
 
 Take = Callable[[Array], list[Array]]
 
-# What a file that was read in TensorFlow's threads was refused for, since the last look.
+# The errors of files that were read in TensorFlow's threads, since the last check.
 _refused: list[ArgumentError] = []
-# What decodes the last batches again whose images TensorFlow decoded in its graph. Its error names no file.
+# Functions that decode the last batches of TensorFlow's graph again, because its error names no file.
 _decoded: deque[Callable[[], Any]] = deque(maxlen=256)
 
 
@@ -178,7 +178,7 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
         return arrays if encoded is source else source.decoded(arrays, indices)
 
     @functools.wraps(read)
-    def noted(indices: Array) -> list[Array]:
+    def recorded(indices: Array) -> list[Array]:
         if encoded is not source:
             _decoded.append(functools.partial(take, indices))
         try:
@@ -188,7 +188,7 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
             raise
 
     def batch(indices: tf.Tensor) -> Any:
-        parts = tf.numpy_function(noted, [indices], kinds, stateful=False)
+        parts = tf.numpy_function(recorded, [indices], kinds, stateful=False)
         if encoded is not source:
             # Here and not in NumPy: two copies of each image less.
             parts = source.decoded_in_graph(parts)
@@ -199,7 +199,7 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
     def in_arrays(indices: Array) -> Any:
         return pack(structure, iter(take(indices)))
 
-    # What is in memory is gathered on the thread of the loop. All else is read during the steps before.
+    # Data in memory is gathered on the thread of the loop. Other data is prefetched during the steps before.
     return Indexed(len(source), batch, in_arrays, parallel=not in_memory, ahead=not in_memory)
 
 
@@ -221,12 +221,12 @@ def _kept(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple
     except OSError as error:
         if source.only_once:
             raise ArgumentError(
-                f"The decoded examples of load_dataset({name!r}) must have a place on the disk.",
+                f"Cannot store the decoded examples of load_dataset({name!r}) on the disk.",
                 received=str(error),
                 fix="Set the environment variable TMPDIR to a folder with more space, or use Parquet files.",
             ) from error
         log.warning(
-            "The decoded examples of load_dataset(%r) have no place on the disk, so that each shuffled batch "
+            "Cannot store the decoded examples of load_dataset(%r) on the disk, so each shuffled batch "
             "decodes whole blocks of the files, which is slow: %s. Set the environment variable TMPDIR to a "
             "folder with more space.", name, error,
         )  # fmt: skip
@@ -235,17 +235,17 @@ def _kept(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple
 
 @contextlib.contextmanager
 def refused_files() -> Iterator[None]:
-    """Raise the error for a file in the place of TensorFlow's error, which has it as a text only."""
+    """Replace TensorFlow's error, which has the error for a file as text only, by that error."""
     _refused.clear()
     _decoded.clear()
     try:
         yield
     except tf.errors.OpError as error:
-        # A thread that reads ahead for an earlier job may have been refused, too.
+        # A prefetching thread of an earlier job may also have been refused.
         for refused in _refused:
             if str(refused) in error.message:
                 raise refused from error
-        # No image causes other errors, such as the one for a lost worker, and they must not wait for this.
+        # Images cause no other errors, such as the one for a lost worker, which must not wait for this.
         for decode_again in list(_decoded) if isinstance(error, tf.errors.InvalidArgumentError) else ():
             try:
                 decode_again()

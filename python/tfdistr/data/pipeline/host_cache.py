@@ -1,8 +1,8 @@
-"""Memory that the workers of one host share, so that it holds each example once, not once for each worker.
+"""Memory that the workers of one host share: it holds each example once, not once per worker.
 
-A file without a name holds this memory. The first worker of a host makes the file, and the others open it
-through ``/proc``. After the last worker has ended, in any way, nothing of the file is left. Files without a
-name on the disk hold what is larger than the memory, in the same way.
+An unnamed file holds this memory. The first worker of a host makes the file, and the others open it through
+``/proc``. After the last worker has exited, in any way, nothing of the file is left. Data that is larger than
+the memory is in unnamed files on the disk, in the same way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Part = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class HostMemory:
-    """Arrays of zeros. The workers of a host share them if that is possible; else each process has its own.
+    """Arrays of zeros. The workers of a host share them if possible; otherwise each process has its own.
 
     All workers must request the same arrays in the same order.
 
@@ -127,7 +127,7 @@ class HostMemory:
         end = start + size
         try:
             with self.lock():
-                # Allocate it now: a write to memory that is not available would end the process.
+                # Allocate it now: a write to memory that is not available would kill the process.
                 if os.fstat(self._file).st_size < end:
                     os.posix_fallocate(self._file, start, size)
             memory = mmap.mmap(self._file, size, offset=start)
@@ -215,13 +215,13 @@ def _host() -> str:
 
 
 def _open(pid: int, descriptor: int, number: int) -> int:
-    """Open a file of another process anew, so that a lock of this process locks out the other process."""
+    """Reopen a file of another process, so that a lock of this process locks out the other process."""
     file = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
     if os.fstat(file).st_ino == number:
         return file
     os.close(file)
-    raise OSError(f"the file of process {pid} is not there any more")
+    raise OSError(f"the file of process {pid} was removed")
 
 
 def _not_shared(error: OSError) -> None:
-    log.warning("This worker keeps examples in memory of its own, not in that of its host: %s", error)
+    log.warning("This worker keeps examples in its own memory, not in that of its host: %s", error)

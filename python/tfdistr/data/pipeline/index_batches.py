@@ -1,7 +1,7 @@
 """Examples by index, and a worker's batches of them in NumPy arrays.
 
-A training loop that takes its batches from here needs no ``tf.data``. On one core, a ``tf.data`` pipeline
-took 1.1 ms a step longer than NumPy, which gathered the same rows on the thread of the loop.
+A training loop with these batches needs no ``tf.data``. On one core, a ``tf.data`` pipeline took 1.1 ms per
+step longer than NumPy, which gathered the same rows on the thread of the loop.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Indexed:
         batch: Returns the batch of an int64 vector of indices, in a graph.
         take: Returns the same batch in NumPy arrays, for a NumPy vector; None if this is not possible.
         parallel: Whether ``batch`` takes so long that several calls should run at the same time.
-        ahead: Whether ``take`` takes so long that a loop should not wait for it.
-        element_spec: The shapes and types of a batch; None if only ``batch`` tells them.
+        ahead: Whether ``take`` is so slow that its results should be prefetched.
+        element_spec: The shapes and types of a batch; None if only ``batch`` has them.
     """
 
     examples: int
@@ -55,7 +55,7 @@ class Batches:
         order: The order of the examples.
         shares: Number of shares of a batch; see ``bounds``.
         own: The share, or the shares, of this worker.
-        ahead: Whether a loop should not wait for them; see ``ReadAhead``.
+        ahead: Whether they should be prefetched; see ``ReadAhead``.
     """
 
     def __init__(
@@ -176,9 +176,9 @@ def _unflatten(structure: Any, values: Any) -> Any:
 
 
 class ReadAhead:
-    """A worker's batches in NumPy arrays, of which the next ones are read meanwhile.
+    """A worker's batches in NumPy arrays, with prefetch.
 
-    Only the thread reads. An error of it is raised where its batches are wanted.
+    Only the thread reads. Its error is raised when its batches are requested.
 
     Args:
         batches: The batches.

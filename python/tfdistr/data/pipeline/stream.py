@@ -12,12 +12,12 @@ from tfdistr.data.order.shard import Own, bounds
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.random_access import batched, is_ragged, keep_spec, no_rows
 
-#: Makes the dataset of a pass from its number.
+#: A function that makes the dataset of a pass from its number.
 Pass = Callable[[tf.Tensor], tf.data.Dataset]
 
 
 def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1) -> tf.data.Dataset:
-    """Join the passes from number ``first`` on. Each iterator counts separately. An empty pass is the last.
+    """Concatenate the passes from ``first`` on. Each iterator counts separately. An empty pass is the last.
 
     Args:
         one_pass: Makes the dataset of a pass from its number.
@@ -43,7 +43,7 @@ def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1
 
 
 def one_pass_each_time(one_pass: Pass) -> tf.data.Dataset:
-    """Make a dataset that ends after a pass, and begins the next pass when it is read again."""
+    """Make a dataset that ends after a pass, and starts the next pass when it is read again."""
     ended = itertools.count(1)
     number = [0]
 
@@ -73,7 +73,7 @@ def shuffled(dataset: tf.data.Dataset, buffer: int, seed: int, number: tf.Tensor
 def own_examples(
     dataset: tf.data.Dataset, order: Order, shares: int, own: Own, skipped: Any
 ) -> tf.data.Dataset:
-    """Take the examples of a worker from one pass, without the batches before ``skipped``; see ``bounds``."""
+    """Take a worker's examples from one pass, without the batches before ``skipped``; see ``bounds``."""
     size = tf.constant(order.batch_size, tf.int64)
 
     def is_own(position: tf.Tensor, *_: Any) -> tf.Tensor:
@@ -130,7 +130,7 @@ def _once(value: Callable[[], Any]) -> tf.data.Dataset:
 
 
 def _ask(function: Callable[..., int], *arguments: tf.Tensor) -> tf.Tensor:
-    """Call a Python function when an iterator comes to this point."""
+    """Call a Python function when an iterator reaches this point."""
     answer = tf.numpy_function(function, arguments, tf.int64)
     answer.set_shape([])
     return answer

@@ -1,9 +1,9 @@
-"""The way from the data of the user to the batches of one worker.
+"""The conversion of the user's data to the batches of one worker.
 
-Every source gives one stream of batches over all epochs. ``Order`` says which examples are in each batch. If
+Every source yields one stream of batches over all epochs. ``Order`` determines the examples of each batch. If
 examples have an index (arrays, prepared data sets, pipelines of tensors), they are looked up: no worker reads
-examples of another worker, and the stream can begin at any step at once. Other examples can only be read in
-order: every worker reads them from the beginning of the pass of the first step.
+examples of another worker, and the stream can start at any step at once. Other examples can only be read in
+order: every worker reads them from the start of the pass of the first step.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class WorkerData:
             time than ``dataset``. None if the data has no such form.
         first: The number of the first step of ``dataset``, counted over all epochs.
         known_spec: The shapes and types of a batch, if they are known before ``dataset`` is made.
-        given: Batches of the dataset that a function of the user has returned.
+        given: Batches of the dataset that the user's function has returned.
     """
 
     made: tf.data.Dataset | FedBatches | Callable[[], tf.data.Dataset]
@@ -84,7 +84,7 @@ class WorkerData:
 
     @property
     def fed(self) -> bool:
-        """Return whether Python or R code gives the batches."""
+        """Return whether Python or R code yields the batches."""
         return isinstance(self.made, FedBatches)
 
     @property
@@ -93,7 +93,7 @@ class WorkerData:
         return self.dataset.example if isinstance(self.dataset, FedBatches) else next(iter(self.dataset))
 
     def look(self) -> Any | None:
-        """Read some rows beside the training, whose order stays as it is; None if that is not possible."""
+        """Read some rows without a change of the training's order; None if that is not possible."""
         if self.arrays is not None:
             return tf.nest.map_structure(tf.constant, self.arrays.batch(self.first))
         return self.example if self.given is None else tf_internals.peek(self.given)
@@ -119,11 +119,11 @@ def make_data(
             batches of a stream from 0, from this step on.
         name: The name of ``source`` for the user.
         memory: The memory for decoded examples; by default only this worker has it.
-        of_known_size: Whether to count the examples if the data does not tell their number.
+        of_known_size: Whether to count the examples if their number is not known.
 
     Returns:
         Batches in the structure that Keras's ``fit`` gives to a step; see ``pack_parts``.
-        ``steps`` is None only for a single worker whose data does not tell its number of examples.
+        ``steps`` is None only for a single worker whose data has no known number of examples.
 
     Raises:
         ArgumentError: The function did not return a dataset of examples (or of batches), or its dataset
@@ -172,7 +172,7 @@ def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name
     def batch(step: tf.Tensor) -> Any:
         return found.batch(own_indices(context, order, step))
 
-    if not found.parallel:  # otherwise the function of the user may need AutoGraph
+    if not found.parallel:  # otherwise the user's function may need AutoGraph
         batch = tf.autograph.experimental.do_not_convert(batch)
 
     def batches() -> tf.data.Dataset:
@@ -219,8 +219,8 @@ def _from_dataset(
     if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
         raise ArgumentError(
-            f"`{argument}` must say where an epoch of a dataset that never ends is over.",
-            received=f"a dataset of the function `{name}` that repeats for ever",
+            f"A dataset that never ends needs `{argument}`.",
+            received=f"a dataset of the function `{name}` that repeats forever",
             fix=f"Leave repeat() out, or pass {argument}.",
         )
     if context.global_batch_size is None:
@@ -279,9 +279,9 @@ def _from_examples(
 
 
 def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Forbid TensorFlow to read ahead over the end of a pass. Each pass reads ahead by itself.
+    """Forbid TensorFlow to prefetch over the end of a pass. Each pass prefetches by itself.
 
-    A shuffle of the user counts every pass that has begun, even if the iterator stops soon.
+    The user's shuffle counts every started pass, even if the iterator stops soon.
     """
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
@@ -298,7 +298,7 @@ def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str
     counts = reading_of(context).counts_readings or tf_internals.reshuffles(dataset)
     if counts and reading_of(context).start:
         log.warning(
-            "`%s` has a shuffle() of its own, so it may continue in another order than without a break. "
+            "`%s` has its own shuffle(), so it may resume in another order than without an interruption. "
             "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", name,
         )  # fmt: skip
     return counts

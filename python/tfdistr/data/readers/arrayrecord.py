@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfdistr.data.readers.examples import Examples
-from tfdistr.data.readers.paths import damaged, open_all, said
+from tfdistr.data.readers.paths import damaged, first_line, open_all
 from tfdistr.utils.packages import array_record
 
 _KIND = "ArrayRecord files"
@@ -41,7 +41,7 @@ class ArrayRecordExamples(Examples):
                 found: Sequence[bytes] = self._readers[file].read(list(numbers))
             except (RuntimeError, IndexError, ValueError) as error:
                 where = f"{self._files[file].path}, records {list(numbers)[:5]}"
-                raise damaged(_KIND, f"{where}: {said(error)}") from error
+                raise damaged(_KIND, f"{where}: {first_line(error)}") from error
         return found
 
 

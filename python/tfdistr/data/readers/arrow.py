@@ -1,4 +1,4 @@
-"""Arrow files, also those of data sets of Hugging Face: a block is a record batch, mapped into memory."""
+"""Arrow files, also Hugging Face data sets: a block is a record batch, mapped into memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.columns import FileColumns, TableBlocks, Wanted, Where
-from tfdistr.data.readers.paths import damaged, open_all, said
+from tfdistr.data.readers.paths import damaged, first_line, open_all
 from tfdistr.utils.packages import parquet
 
-#: Number of images that are looked at before a job begins.
+#: Number of images that are checked before a job starts.
 _LOOKED_AT = 32
 
 
@@ -49,7 +49,7 @@ class ArrowBlocks(TableBlocks):
         super().__init__(columns, places, [batch.num_rows for _, batch in self._batches])
 
     def check(self) -> None:
-        """Look for missing values, whose numbers the files tell, and decode some of the images."""
+        """Check for missing values, whose numbers are in the files, and decode some of the images."""
         for (_, batch), where in zip(self._batches, self.places, strict=True):
             for name in self.columns.names:
                 if batch.column(name).null_count and self.columns.missing_is_error(name):
@@ -74,11 +74,11 @@ def _open(path: str) -> Any:
         mapped = pyarrow.memory_map(path)
         try:
             return pyarrow.ipc.open_file(mapped).read_all()
-        except pyarrow.ArrowInvalid:  # data sets of Hugging Face are streams
+        except pyarrow.ArrowInvalid:  # Hugging Face data sets are streams
             mapped.seek(0)
             return pyarrow.ipc.open_stream(mapped).read_all()
     except (pyarrow.ArrowException, OSError) as error:
-        raise damaged("Arrow files", f"{path}: {said(error)}") from error
+        raise damaged("Arrow files", f"{path}: {first_line(error)}") from error
 
 
 def open_arrow(files: Any, sizes: Any, options: Mapping[str, Any]) -> ArrowBlocks:

@@ -1,4 +1,4 @@
-"""Tables and columns of Arrow in memory: tables are treated as data frames.
+"""Arrow tables and columns in memory: tables are treated as data frames.
 
 Libraries give each other such data without a copy (https://arrow.apache.org/docs/format/CDataInterface.html).
 """
@@ -17,13 +17,13 @@ from tfdistr.utils.packages import parquet
 
 
 def from_arrow(value: Any, name: str) -> Any:
-    """Return a table of Arrow as a ``pyarrow.Table``, a column as a ``pyarrow.ChunkedArray``, else None.
+    """Return an Arrow table as a ``pyarrow.Table``, a column as a ``pyarrow.ChunkedArray``, else None.
 
     A stream is read to its end, once.
 
     Args:
-        value: Any object. It is one of Arrow if it has the methods of Arrow's C interface, as those of
-            pyarrow, polars, nanoarrow and duckdb. Those of pandas have them, but are not treated so.
+        value: Any object. It is an Arrow object if it has the methods of Arrow's C interface, as those of
+            pyarrow, polars, nanoarrow and duckdb. pandas objects have them, but are not treated so.
         name: The name of the object for the user.
 
     Raises:
@@ -40,7 +40,7 @@ def from_arrow(value: Any, name: str) -> Any:
         column = pyarrow.chunked_array(value if of_stream else [pyarrow.array(value)])
     except (pyarrow.ArrowException, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"`{name}` must be a table or a column that can be read by Arrow's C interface.",
+            f"`{name}` must be a table or a column that is readable through Arrow's C interface.",
             received=f"{'a stream' if isinstance(value, _Stream) else f'an object of {kind}'}: {error}",
             fix="Pass a stream that was not read before, or convert it to a data frame or arrays.",
         ) from error
@@ -49,7 +49,7 @@ def from_arrow(value: Any, name: str) -> Any:
 
 
 class _Stream:
-    """A stream of Arrow that another language has in memory; see ``from_address``."""
+    """An Arrow stream in the memory of another language; see ``from_address``."""
 
     _NAME = b"arrow_array_stream"  # a capsule does not copy its name
 
@@ -63,7 +63,7 @@ class _Stream:
 
 
 def from_address(address: str, name: str) -> Any:
-    """Read a stream of Arrow in this process to its end, as ``from_arrow`` does.
+    """Read an Arrow stream in this process to its end, as ``from_arrow`` does.
 
     Args:
         address: The address of the stream, an ``ArrowArrayStream``, as a whole number in text. The stream is
@@ -103,7 +103,7 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
     form = form_of(column.type, where)
     if form.is_image:
         raise ArgumentError(
-            "Images must be in files, from which each worker reads those that it uses.",
+            "Images must be in files: each worker reads those that it uses.",
             received=f"{where}: images",
             fix='Write the table to an Arrow file, and pass load_dataset("arrow", files="images.arrow").',
         )
@@ -125,7 +125,7 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
 
 
 def refuse_dataset(value: Any, name: str) -> None:
-    """Refuse a data set of pyarrow or of Hugging Face, whose files ``load_dataset()`` reads.
+    """Refuse a pyarrow or Hugging Face data set, whose files ``load_dataset()`` reads.
 
     Raises:
         ArgumentError: It is one.

@@ -1,4 +1,4 @@
-"""Examples in blocks, which are decoded as a whole: row groups, record batches."""
+"""Examples in blocks that are decoded as a whole: row groups, record batches."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Leaf:
 
 
 class Blocks(ABC):
-    """Examples in files. Blocks follow each other, and their examples are numbered from 0 on.
+    """Examples in files. Blocks are consecutive, and their examples are numbered from 0 on.
 
     Attributes:
-        structure: What an example is: ``(x,)`` or ``(x, y)``, with a ``Leaf`` for each array.
+        structure: The structure of an example: ``(x,)`` or ``(x, y)``, with a ``Leaf`` for each array.
         ends: For each block, the number of the example after its last one.
-        only_once: Whether to decode a block takes so long that its examples must be kept.
+        only_once: Whether decoding a block takes so long that its examples must be kept.
     """
 
     structure: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Blocks(ABC):
         return ""
 
     def check(self) -> None:
-        """Look for what would be refused later, as far as it takes little time.
+        """Check early for later errors, as far as it takes little time.
 
         Raises:
             ArgumentError: See ``pieces``.
@@ -102,7 +102,7 @@ class Single(Blocks):
     """Examples that are decoded one by one, or some of them together.
 
     Args:
-        structure: What an example is.
+        structure: The structure of an example.
         examples: Number of examples.
         together: Number of examples of a block.
     """

@@ -1,4 +1,4 @@
-"""What a column of Arrow holds, and its values as an array."""
+"""The form of an Arrow column, and its values as an array."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tfdistr.errors import ArgumentError
 
 _TEXT = np.dtype(object)
 
-#: Makes the error for a row, of which it is said what is wrong; None if a value is missing.
+#: A function that returns the error for a row and its fault; the fault is None if a value is missing.
 Refuse = Callable[[int, str | None], ArgumentError]
 
 
 @dataclass(frozen=True)
 class ColumnForm:
-    """What the values of a column are, as far as the type of the column says.
+    """The form of a column's values, as far as the type of the column shows it.
 
     Attributes:
         kind: The type of the numbers; the type of objects for text and images.
@@ -55,7 +55,7 @@ def form_of(column: Any, where: str) -> ColumnForm:
 
     Args:
         column: Its type, a ``pyarrow.DataType``.
-        where: What the column is to the user, for the error.
+        where: The name of the column for the user, for the error.
 
     Raises:
         ArgumentError: TensorFlow has no such type.
@@ -86,7 +86,7 @@ def form_of(column: Any, where: str) -> ColumnForm:
 
 
 def type_of_values(kind: Any) -> Any:
-    """Return the type of the values of a column: of its categories, or what an extension of Arrow stores."""
+    """Return the type of a column's values: of its categories, or the storage type of an Arrow extension."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -95,7 +95,7 @@ def type_of_values(kind: Any) -> Any:
 
 
 def values_of(column: Any) -> Any:
-    """Return the values of a column: one array, without categories and extensions of Arrow."""
+    """Return the values of a column: one array, without categories and Arrow extensions."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
@@ -140,7 +140,7 @@ def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
 
 
 def shape_of(form: ColumnForm, column: Any, refuse: Refuse) -> tuple[int, ...]:
-    """Return the shape of an example, where the first row says what the type leaves open.
+    """Return the shape of an example; the first row determines the sizes that the type leaves open.
 
     Args:
         form: The form of the column.
@@ -177,7 +177,7 @@ def bytes_of(column: Any, refuse: Refuse) -> Array:
 
 
 def uneven_lists(received: str) -> ArgumentError:
-    """Make the error for lists of several sizes."""
+    """Return the error for lists of several sizes."""
     return ArgumentError(
         "All lists of a column must have one size.",
         received=received,
@@ -207,7 +207,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is_view(kind: Any) -> bool:
-    """Return whether values are text or bytes in the form that polars has."""
+    """Return whether values are text or bytes in polars's form."""
     import pyarrow as pa
 
     return kind in (pa.string_view(), pa.binary_view())

@@ -1,4 +1,4 @@
-"""The columns of a table of Arrow as arrays of a model: treated as those of a data frame.
+"""The columns of an Arrow table as arrays of a model, treated like those of a data frame.
 
 All features that are numbers become one matrix, as those of a data frame do (``data/source.py``). A column of
 images that is the only feature is ``x`` itself. Otherwise the features are a dictionary of columns. Text is
@@ -32,12 +32,12 @@ from tfdistr.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asked for.
+    """The user's choice of columns.
 
     Attributes:
         features: Names of the columns of ``x``; None for all columns but the targets.
         target: Name of the column of ``y``, a list of names, or None for examples without ``y``.
-        fill: What stands for a missing value: a value for all columns, or a dictionary by column; None if a
+        fill: The replacement of missing values: a value for all columns, or a dictionary by column; None if a
             missing value is an error.
         matrix: Whether several columns become one matrix; None for a matrix if all are numbers.
         image_size: Height and width to which images are resized; None if those of a column have one size.
@@ -60,27 +60,27 @@ class Where:
     row: int
 
 
-#: Returns the first rows of a column: their place, and an array of Arrow. None if there are no rows.
+#: A function that returns the first rows of a column: their place, and an Arrow array; None without rows.
 First = Callable[[str], "tuple[Where, Any] | None"]
 
 
 class FileColumns:
-    """The columns of the files that are read, and what becomes of them.
+    """The columns of the files, and their conversion.
 
     Args:
         schema: The schema of the first file, a ``pyarrow.Schema``.
         path: The path of this file.
-        wanted: What the user asked for.
+        wanted: The user's choice.
         first: Reads the first rows of a column. Only lists and images need it.
 
     Attributes:
         names: The names of all columns that are read.
         structure: What an example is; see ``Blocks``.
         encoded_structure: The same, with images as bytes.
-        images: What decodes the images of each column that has some.
+        images: The decoder of each column with images.
 
     Raises:
-        ArgumentError: A column is missing or twice, or holds what no model takes.
+        ArgumentError: A column is missing or twice, or has a type that no model takes.
     """
 
     def __init__(self, schema: Any, path: str, wanted: Wanted, first: First | None = None) -> None:
@@ -162,7 +162,7 @@ class FileColumns:
         ]
 
     def missing_is_error(self, name: str) -> bool:
-        """Return whether nothing stands for a missing value of a column."""
+        """Return whether a column has no replacement for missing values."""
         return self._filling(name) is None
 
     def missing(self, name: str, where: Where) -> ArgumentError:
@@ -175,14 +175,14 @@ class FileColumns:
             else f"Pass {self._example_fill(name)}, or leave such rows out.",
         )
 
-    # --- What becomes of the columns
+    # --- The conversion of the columns
 
     def _images(self, wanted: Wanted, first: First | None) -> dict[str, Images]:
         names = [name for name in self.names if self._forms[name].is_image]
         given = [one for one in ("image_size", "color_mode") if getattr(wanted, one) is not None]
         if given and not names:
             raise ArgumentError(
-                f"`{given[0]}` is for images, so a column must have some.",
+                f"`{given[0]}` needs a column of images.",
                 received=", ".join(f"column {name!r} of {form.words}" for name, form in self._forms.items()),
                 fix=f"Leave `{given[0]}` out. Images are structures with the bytes of an image file.",
             )
@@ -210,7 +210,7 @@ class FileColumns:
         odd = [name for name in names if not self._forms[name].is_number]
         if matrix and odd:
             raise ArgumentError(
-                "`matrix` makes one array of columns, so each of them must be numbers.",
+                "`matrix` needs columns of numbers.",
                 received=f"matrix=True, and column {odd[0]!r} of `{argument}`: {self._forms[odd[0]].words}",
                 fix="Leave `matrix` or the column out.",
             )
@@ -262,7 +262,7 @@ class FileColumns:
     def _image_place(name: str, where: Where) -> str:
         return f"column {name!r} in row {where.row} of {where.path}"
 
-    # --- What stands for missing values
+    # --- The replacement of missing values
 
     def _filled(self, column: Any, name: str) -> Any:
         value = self._filling(name)
@@ -291,12 +291,12 @@ class FileColumns:
 
         whole = isinstance(value, float) and value.is_integer() and not pa.types.is_floating(kind)
         try:
-            return pa.scalar(int(value) if whole else value, kind)  # a number of R is a double
+            return pa.scalar(int(value) if whole else value, kind)  # an R number is a double
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(
                 "`fill` must have a value of the type of the column.",
                 received=f"{value!r} for column {name!r}: {kind}",
-                fix="Leave it out: nothing stands for an image."
+                fix="Leave it out: images cannot be filled."
                 if self._forms[name].is_image
                 else f"Pass {self._example_fill(name)}, for example.",
             ) from error

@@ -1,8 +1,8 @@
-"""Text files of rows, such as CSV: a block is a file, which pyarrow reads from its beginning.
+"""Text files of rows, such as CSV: a block is a file, which pyarrow reads from its start.
 
-A row has no position that is known before all rows before it are read. So the files are read once when they
-are described, for their types and the number of their rows. Then the workers decode each file once, and keep
-its rows.
+The position of a row is not known before all earlier rows are read. So the files are read once when they are
+described, for their types and the number of their rows. Then the workers decode each file once, and keep its
+rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Blocks
 from tfdistr.data.readers.columns import FileColumns, Wanted, Where
-from tfdistr.data.readers.paths import open_all, said
+from tfdistr.data.readers.paths import first_line, open_all
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.packages import csv_and_compute
 
-#: The types that the values of a column may have, each of which is tried before the next.
+#: The types that the values of a column may have, in the order in which they are tried.
 _TYPES = ("int64", "double", "bool", "string")
 #: The types that may follow a type, when a value does not fit.
 _WIDER = {"int64": ("double", "string"), "double": ("string",), "bool": ("string",), "string": ()}
@@ -167,7 +167,7 @@ def _import() -> tuple[Any, Any, Any]:
 def _damaged(path: str, error: Exception) -> ArgumentError:
     return ArgumentError(
         "`files` must be text with the same number of values in each row, and the names in the first row.",
-        received=f"{path}: {said(error)}",
+        received=f"{path}: {first_line(error)}",
         fix="Correct the file, or pass delimiter=';', for example.",
     )
 

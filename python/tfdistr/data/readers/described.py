@@ -36,7 +36,7 @@ class FileDataset(Dataset):
         sizes: Their sizes in bytes.
         options: The arguments of the format.
         examples: Number of examples.
-        of_source: What else must be the same when the files are opened.
+        of_source: Further values that must be the same when the files are opened.
     """
 
     files: tuple[str, ...] = ()
@@ -54,9 +54,9 @@ class FileDataset(Dataset):
         source = FORMATS[self.name].open(self.files, self.sizes, self.options)
         if source.identity != self.of_source:
             raise ArgumentError(
-                "The files of a data set must stay as they are while they are read.",
+                "The files of a data set have changed since it was described.",
                 received=f"{self.files[0]}, which has other files than before",
-                fix="Write other files beside them, and start again.",
+                fix="Write other files beside them, and restart.",
             )
         return source
 
@@ -123,7 +123,7 @@ class FileDataset(Dataset):
 
 
 def pack(structure: Any, values: Iterator[Any]) -> Any:
-    """Put values in the places of the leaves of a structure."""
+    """Replace the leaves of a structure by values."""
     if isinstance(structure, Mapping):
         parts = {key: pack(structure[key], values) for key in sorted(structure)}
         return {key: parts[key] for key in structure}
@@ -228,7 +228,7 @@ def _names(argument: str, names: Any) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as both languages have it: a whole number of R is a double."""
+    """Return a value in a form for both languages: an R whole number is a double."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, tuple | list):

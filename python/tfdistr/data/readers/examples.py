@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Leaf, Single
-from tfdistr.data.readers.paths import File, said
+from tfdistr.data.readers.paths import File, first_line
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
@@ -98,13 +98,13 @@ class Examples(Single):
             number = index - (int(self._file_ends[file - 1]) if file else 0)
             raise ArgumentError(
                 "Each record must be a tf.train.Example that has the features of `features`.",
-                received=f"record {number} of {self._files[file].path}: {said(error)}",
+                received=f"record {number} of {self._files[file].path}: {first_line(error)}",
                 fix="Correct the type, the shape or the name, or give the feature a default value.",
             ) from error
 
 
 def example_options(features: Any = None, target: Any = None) -> dict[str, Any]:
-    """Check the arguments of files of examples. Returns them without objects of TensorFlow."""
+    """Check the arguments of files of examples. Return them without TensorFlow objects."""
     if not isinstance(features, Mapping) or not features or not all(isinstance(n, str) for n in features):
         raise ArgumentError(
             "`features` must describe each feature of an example by its name.",

@@ -15,7 +15,7 @@ from tfdistr.errors import ArgumentError
 
 #: The endings of the files that keras.utils.image_dataset_from_directory() reads.
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
-#: Number of images that are looked at before a job begins.
+#: Number of images that are checked before a job starts.
 _LOOKED_AT = 32
 
 
@@ -45,7 +45,7 @@ class ImageFolder(Single):
         if not self._names:
             raise _no_images(folder, f"{len(self.class_names)} folders without an image")
         self._labels = np.array(labels, np.int32)
-        self._written = np.zeros(len(labels), np.int64)  # when an image was written, as its first reading saw
+        self._written = np.zeros(len(labels), np.int64)  # the write time of each image at its first reading
         self._images = Images(image_size, color_mode, *self._read(0))
         super().__init__((self._images.leaf, Leaf(self._labels.dtype)), len(labels))
 
@@ -94,7 +94,7 @@ class ImageFolder(Single):
                 written = os.fstat(file.fileno()).st_mtime_ns
                 data = file.read()
         except OSError as error:
-            raise _changed(f"{path}, which is gone ({error.strerror})") from error
+            raise _changed(f"{path}, which was removed ({error.strerror})") from error
         if self._written[index] not in (0, written):
             raise _changed(f"{path}, which was written again")
         self._written[index] = written
@@ -136,7 +136,7 @@ def _classes(folder: str) -> tuple[str, ...]:
         with os.scandir(folder) as entries:
             return tuple(sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."))
     except OSError as error:
-        raise _changed(f"{folder}, which is gone ({error.strerror})") from error
+        raise _changed(f"{folder}, which was removed ({error.strerror})") from error
 
 
 def _images(folder: str) -> list[str]:
@@ -158,7 +158,7 @@ def _no_images(folder: str, received: str) -> ArgumentError:
 
 def _changed(received: str) -> ArgumentError:
     return ArgumentError(
-        "The files of a data set must stay as they are while they are read.",
+        "The files of a data set have changed since it was described.",
         received=received,
-        fix="Write other files beside them, and start again.",
+        fix="Write other files beside them, and restart.",
     )

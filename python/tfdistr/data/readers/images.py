@@ -1,4 +1,4 @@
-"""Images as they are in their files, which TensorFlow decodes and resizes, as in Keras."""
+"""Encoded images, which TensorFlow decodes and resizes, as in Keras."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Leaf
-from tfdistr.data.readers.paths import said
+from tfdistr.data.readers.paths import first_line
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_choice, check_int
 
@@ -17,7 +17,7 @@ CHANNELS = {"rgb": 3, "grayscale": 1, "rgba": 4}
 
 
 class Images:
-    """Decodes the images of a data set to arrays of one shape.
+    """The decoder of a data set's images to arrays of one shape.
 
     Args:
         size: Height and width to which images are resized; None if all have one size.
@@ -45,7 +45,7 @@ class Images:
 
         Args:
             data: The images.
-            place: Says where the image with this position in ``data`` is, for errors.
+            place: Returns the place of the image with this position in ``data``, for errors.
 
         Raises:
             ArgumentError: An image cannot be decoded, or has another size than the first one.
@@ -75,7 +75,7 @@ class Images:
         except tf.errors.OpError as error:
             raise ArgumentError(
                 "Each image must be a whole JPEG, PNG, GIF or BMP file.",
-                received=f"{place}: {said(error)}",
+                received=f"{place}: {first_line(error)}",
                 fix="Write the image again, or leave it out of the data.",
             ) from error
         array: Array = image.numpy()
@@ -89,7 +89,7 @@ class Images:
         return array
 
     def in_graph(self, data: Any) -> Any:
-        """Decode a vector of images in a graph. What cannot be decoded is an error of TensorFlow."""
+        """Decode a vector of images in a graph. An invalid image is a TensorFlow error."""
         import tensorflow as tf
 
         leaf = self.leaf

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tfdistr.data.readers.columns import FileColumns, TableBlocks, Wanted, Where
-from tfdistr.data.readers.paths import damaged, open_all, said
+from tfdistr.data.readers.paths import damaged, first_line, open_all
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.packages import parquet
 
@@ -44,7 +44,7 @@ class ParquetBlocks(TableBlocks):
         super().__init__(columns, places, rows)
 
     def check(self) -> None:
-        """Look for missing values that the statistics of a row group tell of."""
+        """Check for missing values in the statistics of the row groups."""
         for block, (number, group) in enumerate(self._groups):
             chunks = self._metadata[number].row_group(group)
             for place in range(chunks.num_columns):
@@ -103,7 +103,7 @@ def _open(path: str, metadata: Any = None) -> Any:
 
 
 def _damaged(where: str, error: Exception) -> ArgumentError:
-    return damaged("Parquet files", f"{where}: {said(error)}")
+    return damaged("Parquet files", f"{where}: {first_line(error)}")
 
 
 def open_parquet(files: Any, sizes: Any, options: Mapping[str, Any]) -> ParquetBlocks:

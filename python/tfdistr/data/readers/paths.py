@@ -61,10 +61,10 @@ def sizes_of(files: Sequence[str]) -> tuple[int, ...]:
 
 
 def open_all(files: Sequence[str], sizes: Sequence[int]) -> list[File]:
-    """Look at files. Their sizes are empty, or those that were described before.
+    """Open files. Their sizes are empty, or those that were described before.
 
     Raises:
-        ArgumentError: A file is gone, or has another size.
+        ArgumentError: A file was removed, or has another size.
     """
     known: Sequence[int | None] = sizes or [None] * len(files)
     return [File(path, size) for path, size in zip(files, known, strict=True)]
@@ -78,7 +78,7 @@ class File:
         size: Its size in bytes when the data set was described, if that is known.
 
     Raises:
-        ArgumentError: The file is gone, or has another size.
+        ArgumentError: The file was removed, or has another size.
     """
 
     def __init__(self, path: str, size: int | None = None) -> None:
@@ -97,30 +97,30 @@ class File:
         try:
             found = os.stat(self.path)
         except OSError as error:
-            raise self._changed(f"{self.path}, which is gone ({error.strerror})") from error
+            raise self._changed(f"{self.path}, which was removed ({error.strerror})") from error
         return found.st_size, found.st_mtime_ns, found.st_ino
 
     @staticmethod
     def _changed(received: str) -> ArgumentError:
         return ArgumentError(
-            "The files of a data set must stay as they are while they are read.",
+            "The files of a data set have changed since it was described.",
             received=received,
-            fix="Write other files beside them, and start again.",
+            fix="Write other files beside them, and restart.",
         )
 
 
-# The place of an op in the program of TensorFlow, which says nothing of the file.
+# The place of an op in TensorFlow's program, which does not help with the file.
 _OF_TENSORFLOW = re.compile(r"\{\{function_node [^}]*\}\} | \[Op:\w+\]|Name: <unknown>, ")
 
 
-def said(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the first line of an error, or its class if it has no text."""
     text = _OF_TENSORFLOW.sub("", str(error)).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 
 def damaged(kind: str, received: str) -> ArgumentError:
-    """Make the error for a file that is not a whole file of its kind, such as "Parquet files"."""
+    """Return the error for a file that is not a whole file of its kind, such as "Parquet files"."""
     return ArgumentError(
         f"`files` must be whole {kind}.", received=received, fix="Write the file again, or leave it out."
     )

@@ -1,4 +1,4 @@
-"""The records of a data set of TensorFlow Datasets by index. Records are serialized examples, not decoded."""
+"""The records of a TensorFlow Datasets data set by index. Records are serialized examples, not decoded."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TFRecordFile:
                 file.seek(position)
         if position != size or found != self.records:
             raise ArgumentError(
-                "A TFRecord file must hold the records that its data set tells of.",
+                "A TFRecord file does not have the records of its data set.",
                 received=f"{self.path}: {found} whole records of {self.records}, and {size - position} bytes",
                 fix="Prepare the data set again.",
             )
@@ -101,7 +101,7 @@ def open_records(builder: Any, split: str) -> tuple[Records | None, str]:
         split: A split, or a part of one.
 
     Returns:
-        The records, or None if they can only be read in order; and a text that says how they are read.
+        The records, or None if they can only be read in order; and a description of how they are read.
     """
     info = builder.info
     kind = info.file_format.value if info.file_format else "unknown"

@@ -1,4 +1,4 @@
-"""Batches of a data set of TensorFlow Datasets by index: only the records of a batch are read and decoded."""
+"""Batches of a TensorFlow Datasets data set by index: only the records of a batch are read and decoded."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
 class Kept:
     """Decoded examples of equal shape that stay in memory. Each is decoded when it is first needed.
 
-    Several workers may share them: a worker that decodes an example writes it, then notes that it is there.
-    Two workers may do this at the same time, because they write the same values.
+    Several workers may share them: a worker that decodes an example writes it, then marks it as present. Two
+    workers may do this at the same time, because they write the same values.
 
     Args:
         records: The records of all examples.
@@ -66,7 +66,7 @@ class Kept:
         self._types = [tf.as_dtype(kind) for kind in kinds]
         examples = [((len(records), *s.shape), kind) for s, kind in zip(leaves, kinds, strict=True)]
         self._noted, *self._arrays = memory.arrays([((len(records),), np.dtype(bool)), *examples])
-        # The notes that this worker has read: it can read their examples without the lock.
+        # The marks that this worker has read: it can read their examples without the lock.
         self._known = np.zeros(len(records), bool)
         self._decoded = tf.function(self._decode_all, input_signature=[tf.TensorSpec([None], tf.int64)])
 

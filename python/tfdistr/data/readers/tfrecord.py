@@ -12,7 +12,7 @@ import numpy as np
 
 from tfdistr.data.readers.blocks import Array
 from tfdistr.data.readers.examples import Examples
-from tfdistr.data.readers.paths import damaged, open_all, said
+from tfdistr.data.readers.paths import damaged, first_line, open_all
 
 _KIND = "TFRecord files without compression"
 _HEADER = 12  # the length of a record, and a checksum of it
@@ -58,7 +58,7 @@ class TFRecordExamples(Examples):
                 try:
                     record, _ = self._readers[file].read(int(self._positions[file][number]))
                 except (tf.errors.OpError, IndexError) as error:
-                    raise damaged(_KIND, f"record {number} of {path}: {said(error)}") from error
+                    raise damaged(_KIND, f"record {number} of {path}: {first_line(error)}") from error
                 found.append(record)
         return found
 
