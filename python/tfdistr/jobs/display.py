@@ -16,7 +16,7 @@ _VERBOSE = (0, 1, 2)
 
 
 class Screen(Protocol):
-    """Where a display writes."""
+    """The output of a display."""
 
     def line(self, text: str) -> None:
         """Print a line, above the bar if there is one."""

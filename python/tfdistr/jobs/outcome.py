@@ -21,21 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Outcome:
-    """The data of a `FitResult`.
-
-    Attributes:
-        history: Metric values by name, one for each epoch; see ``rows``.
-        metrics: The metrics after the last epoch.
-        params: The numbers of the job: batch size, epochs, steps, seed, number of workers. ``communication``
-            is what really carried the gradients between the workers: "mpi", "ring" or "nccl"; "none" if one
-            worker trained, or if the strategy's workers exchange no gradients.
-        workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
-            output; None if it was this process).
-        run_dir: Folder with the logs, or the URL of the store; None if the job ran in this process without
-            a store.
-        trained: How the model is made.
-        form: The form of the data that it was trained with.
-    """
+    """The data of a `FitResult`, which describes the attributes."""
 
     history: dict[str, list[float]]
     params: dict[str, Any]

@@ -62,7 +62,7 @@ def load_ways(run_dir: Path) -> dict[str, str]:
 
 
 def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
-    """What makes a model of the trained kind without its function; None if only its function can."""
+    """Return what makes a model of the trained kind without its function; None if only its function can."""
     if not (run_dir / _DESCRIBED).exists():
         return None
     with open_own(run_dir / _DESCRIBED) as file:

@@ -1,4 +1,4 @@
-"""What an R session gets of results and errors: the parts of its own objects."""
+"""Results and errors for an R session, as the parts of its own objects."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What knows R: its values and functions in Python, and the messages in its voice."""
+"""R in Python: its values, functions, sessions, and messages in its voice."""

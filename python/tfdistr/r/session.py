@@ -1,4 +1,4 @@
-"""What an R session does to this process: environment variables and import hooks."""
+"""Changes of an R session to this process: environment variables and import hooks."""
 
 from __future__ import annotations
 
