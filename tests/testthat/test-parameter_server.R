@@ -25,6 +25,6 @@ test_that("what parameter servers cannot do is an error before anything starts",
   data <- function() stop("not here")
   refused(
     distributed_fit(small_model, data, strategy = "parameter_server", cluster = local_cluster(1, ps = 1)),
-    "cannot be a function of R"
+    "cannot be an R function"
   )
 })

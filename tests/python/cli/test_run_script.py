@@ -70,7 +70,7 @@ SLOW = pytest.mark.slow(reason="starts a session for each worker")
 @pytest.mark.parametrize(
     ("end", "status", "words"),
     [
-        ("sys.exit(7)", 7, "ended with exit status 7"),
+        ("sys.exit(7)", 7, "exited with status 7"),
         pytest.param("sys.exit('no more')", 1, "no more", marks=SLOW),
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed by SIGKILL"),
         pytest.param("raise SystemExit", 0, "", marks=SLOW),

@@ -184,7 +184,7 @@ def test_an_interrupt_ends_the_survey(tmp_path: Path, monkeypatch: pytest.Monkey
     def interrupted(look: Any) -> Answer:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(survey._Look, "answer", interrupted)
+    monkeypatch.setattr(survey._Query, "answer", interrupted)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         ask(["a", "b"], ssh=[program(tmp_path, "exec sleep 60")], timeout=60)

@@ -33,7 +33,7 @@ Y = np.ones(97, "int32")
     [
         ({"update": "late"}, "`update` must be one of 'async', 'sync'."),
         ({"update": "sync", "replicas_to_aggregate": 0}, "`replicas_to_aggregate` must be a whole number of"),
-        ({"replicas_to_aggregate": 1}, '`replicas_to_aggregate` is for update="sync"'),
+        ({"replicas_to_aggregate": 1}, '`replicas_to_aggregate` needs update="sync"'),
     ],
 )
 def test_options_are_checked(options, rule):
@@ -50,7 +50,7 @@ def test_numbers_of_parameter_servers_that_are_refused(ps):
 
 def test_data_that_cannot_be_had_on_workers_is_refused(tmp_path, monkeypatch):
     job = make_job(len, FunctionByName("data"), num_workers=2, strategy="parameter_server")
-    with pytest.raises(ArgumentError, match="it cannot be a function of R"):
+    with pytest.raises(ArgumentError, match="cannot be an R function"):
         RULES["parameter_server"].check_job(job)
     monkeypatch.setattr(feed, "LARGEST_JOB", 1000)
     with pytest.raises(ArgumentError, match="must be at most 1 GiB"):

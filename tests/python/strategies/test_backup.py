@@ -104,6 +104,6 @@ def test_a_backup_within_epochs_is_refused(tmp_path, train):
     assert str(caught.value).splitlines() == [
         "BackupAndRestore must save after epochs: Keras restarts an epoch with the weights of its middle.",
         "Received: save_freq=5",
-        'Fix: Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which continues '
+        'Fix: Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which resumes '
         "within an epoch.",
     ]

@@ -24,7 +24,7 @@ def job(request: pytest.FixtureRequest, small_disk: Disk, _small_servers: None) 
 
 
 def full_disk_warnings(job: Job) -> list[str]:
-    return [event["message"] for event in job.of("warning") if "refuses" in event["message"]]
+    return [event["message"] for event in job.of("warning") if "Cannot write logs and events" in event["message"]]
 
 
 def test_workers_go_on_without_events_and_logs(job):
