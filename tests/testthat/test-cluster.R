@@ -118,7 +118,7 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   expect_snapshot(local_cluster(1))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(local_cluster(1.5), "`workers` must be a whole number")
-  refused(local_cluster("gpus", env = c(CUDA_VISIBLE_DEVICES = "")), "starts a worker for each GPU")
+  refused(local_cluster("gpus", env = c(CUDA_VISIBLE_DEVICES = "")), "needs at least one NVIDIA GPU")
   expect_identical(local_cluster(1, cores_per_worker = 1)$cores_per_worker, 1L)
   refused(local_cluster(1000, cores_per_worker = 1000), "`cores_per_worker` times the workers")
   refused(local_cluster(env = "1"), "`env` must map the names")

@@ -38,7 +38,7 @@ test_that("one worker gets all rows, and what can't be split is an error", {
   refused(distribute(1:5), "`dataset` must be a tf$data$Dataset.")
   refused(distribute(dataset, "mirrored"), "`strategy` must be a strategy")
   withr::local_envvar(cluster_env(tf_config(worker = c("a:1", "b:2"), type = "worker", index = 1)))
-  refused(distribute(dataset), "distribute() must know the strategy")
+  refused(distribute(dataset), "distribute() needs the strategy")
 })
 
 test_that("the chief is that of TF_CONFIG, or of the strategy", {
