@@ -126,7 +126,7 @@ def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) 
     message = str(error)
     b = re.escape(job.net.address("b"))
     assert re.match(rf"Worker 1 of 2 on {b} sent no heartbeat for \d+ s: its machine or network ", message)
-    assert message.endswith("host runs and can be reached, or pass a larger `heartbeat_timeout`.")
+    assert message.endswith("host runs and is reachable, or pass a larger `heartbeat_timeout`.")
     assert (error.worker, error.host) == (1, job.net.address("b"))
 
 
@@ -150,7 +150,7 @@ def test_a_host_that_is_switched_off_is_named(job: Job) -> None:
         rf"Worker 1 on {re.escape(b)} was lost: its ssh exited with status \d+ before the worker did\.\n\n"
         r"Its last output:\n  .*\n\nIts log: ", str(error), re.DOTALL,
     )  # fmt: skip
-    assert str(error).endswith("whether the system, or somebody else, ended processes there.")
+    assert str(error).endswith("whether the system, or somebody else, killed processes there.")
     assert (error.worker, error.host) == (1, b)
 
 
