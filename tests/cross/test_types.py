@@ -23,7 +23,7 @@ RULES = (
     "must hold numbers, logical values, text or a factor.", "must not have missing values, which",
     "must hold text whose encoding R knows.", "must have a different name for each of its parts.",
     "must be arrays, a data frame, a data set", "must hold numbers, logical values or text, and no missing",
-    "R must have every whole number of the result",
+    "R cannot represent a whole number of the result",
 )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ test_that("a Python object that can't be sent, and is used, is an error", {
   lock <- reticulate::import("threading")$Lock()
   expect_error(
     with_conditions(save_functions(list(model = function() lock$locked()), 1L, withr::local_tempdir())),
-    "must be such that it can be sent.*Received: an object of class _thread.lock: TypeError",
+    "Cannot serialize the job for the workers.*Received: an object of class _thread.lock: TypeError",
     class = "tfdistr_error_argument"
   )
 })

@@ -227,7 +227,7 @@ test_that("whole numbers that R's integers do not have are doubles", {
   expect_identical(steps_per_epoch(100, 32), 4L)
   expect_identical(steps_per_epoch(1e11, 1), 1e11)
   expect_error(
-    steps_per_epoch(2^60, 1), "R must have every whole number of the result: it has those up to 2^53.",
+    steps_per_epoch(2^60, 1), "R cannot represent a whole number of the result above 2^53.",
     fixed = TRUE, class = "tfdistr_error_argument"
   )
   numpy <- reticulate::import("numpy", convert = FALSE)

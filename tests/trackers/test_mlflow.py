@@ -123,7 +123,7 @@ def test_a_callback_in_a_list_is_refused(train, run_id):
     with mlflow.start_run(run_id=run_id), pytest.raises(tfdistr.ArgumentError) as caught:
         train([mlflow.keras.MlflowCallback()])
     rule, received, fix = str(caught.value).splitlines()
-    assert rule == "The callback of a tracker must be made where its run is: in the worker."
+    assert rule == "The callback of a tracker must be created where its run is: in the worker."
     assert "MlflowCallback in the list `callbacks`" in received
     assert "is_chief()" in fix
 

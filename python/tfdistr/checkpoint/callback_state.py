@@ -90,7 +90,7 @@ Given = Mapping[str, Mapping[str, Copy]]
 def as_given(callbacks: Sequence[Callback]) -> Given:
     """Return snapshots of the callbacks, to detect later which settings training has changed."""
     copies: dict[str, dict[str, Copy]] = {}
-    for name, callback in _named(callbacks):
+    for name, callback in _by_name(callbacks):
         copies[name] = {}
         for attribute, value in vars(callback).items():
             with contextlib.suppress(NotPlainError):
@@ -113,7 +113,7 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
         given: The result of ``as_given`` before the training.
     """
     states = {}
-    for name, callback in _named(callbacks):
+    for name, callback in _by_name(callbacks):
         state: dict[str, Any] = {_AS_GIVEN: []}
         for attribute, value in vars(callback).items():
             if attribute in _LEFT_OUT or _of_process(callback, attribute):
@@ -146,7 +146,7 @@ def give_back(
         given: The result of ``as_given`` before this training. A setting that the user has changed since the
             checkpoint stays.
     """
-    for name, callback in _named(callbacks):
+    for name, callback in _by_name(callbacks):
         state = states.get(name, {})
         for attribute, plain in state.items():
             if attribute in (_FILE_SIZE, _AS_GIVEN):
@@ -159,7 +159,7 @@ def give_back(
 
 def before_training(callbacks: Sequence[Callback], states: dict[str, Any]) -> None:
     """Make callbacks that write into a file append at the length that the file had at the checkpoint."""
-    for name, callback in _named(callbacks):
+    for name, callback in _by_name(callbacks):
         size = states.get(name, {}).get(_FILE_SIZE)
         if isinstance(callback, CSVLogger) and size is not None:
             callback.append = True
@@ -167,7 +167,7 @@ def before_training(callbacks: Sequence[Callback], states: dict[str, Any]) -> No
                 os.truncate(callback.filename, min(size, os.path.getsize(callback.filename)))
 
 
-def _named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
+def _by_name(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
     """Yield the callbacks that have state, each with the name of its class and its number in that class."""
     seen: Counter[str] = Counter()
     for callback in callbacks:

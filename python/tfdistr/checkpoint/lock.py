@@ -88,7 +88,7 @@ class RunLock:
             heartbeat_timeout + self._interval,
         )  # fmt: skip
         self._descriptor: int | None = None
-        self._ended, self._writes = threading.Event(), threading.Lock()
+        self._end, self._writes = threading.Event(), threading.Lock()
 
     @property
     def id(self) -> str:
@@ -160,7 +160,7 @@ class RunLock:
 
     def _renew(self) -> None:
         lease = self._lease
-        while not self._ended.wait(self._interval):
+        while not self._end.wait(self._interval):
             lease = attrs.evolve(lease, beat=lease.beat + 1)
             with self._writes, contextlib.suppress(OSError):  # a full disk
                 if self._descriptor is not None:
@@ -174,7 +174,7 @@ class RunLock:
             descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
-        self._ended.set()
+        self._end.set()
         _HELD.pop(str(self._folder), None)
         with contextlib.suppress(OSError):  # the folder was removed
             if _is_at(descriptor, self._path):

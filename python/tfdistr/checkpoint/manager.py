@@ -115,9 +115,9 @@ class CheckpointManager:
         # Number of steps over all epochs at the last checkpoint.
         self._saved = self.first_step
         self._execution = 1
-        self._pace, self._asked_at, self._asked = 1, 0, time.monotonic()
+        self._pace, self._last_asked_step, self._last_asked_time = 1, 0, time.monotonic()
         self._next = 0
-        self._given: Given = {}
+        self._initial_callbacks: Given = {}
 
     @property
     def logs(self) -> Any:
@@ -151,7 +151,7 @@ class CheckpointManager:
                 received=f"epochs={epochs}, where the checkpoint is at {self.start}",
                 fix=f"Pass epochs={made} or more, or start a new run in another `run_dir`.",
             )
-        self._given = as_given(callbacks)
+        self._initial_callbacks = as_given(callbacks)
         if self.found:
             before_training(callbacks, self.found.notes["callbacks"])
 
@@ -185,7 +185,7 @@ class CheckpointManager:
         # The checkpoint of one worker has no such values, and one worker alone needs none.
         for variable, value in zip(self._others, found.notes["others"], strict=False):
             variable.assign(value)
-        give_back(callbacks, found.notes["callbacks"], found.arrays, self._given)
+        give_back(callbacks, found.notes["callbacks"], found.arrays, self._initial_callbacks)
         set_random_state(found.notes["random"], found.arrays)
         if found.ended:
             model.stop_training = True
@@ -249,13 +249,13 @@ class CheckpointManager:
         return (self._saved // self.every + 1) * self.every - self.total
 
     def _plan(self, done: int) -> None:
-        self._asked_at, self._asked = done, time.monotonic()
+        self._last_asked_step, self._last_asked_time = done, time.monotonic()
         following = min(done + self._pace, self._due())
         self._next = math.ceil(following / self._execution) * self._execution
 
     def _ask(self, model: keras.Model, done: int) -> tuple[bool, bool]:
         """Return whether a worker was preempted, and whether one stops. All call this at the same step."""
-        made, seconds = done - self._asked_at, time.monotonic() - self._asked
+        made, seconds = done - self._last_asked_step, time.monotonic() - self._last_asked_time
         pace = min(max(1, 2 * made), max(1, int(made * ASK_SECONDS / max(seconds, 1e-9))))
         preempted = self._preemption.signalled or (self._is_chief and (self._folder.path / STOP).exists())
         ended = bool(model.stop_training)
@@ -283,7 +283,7 @@ class CheckpointManager:
         values = values_of(variables_of(model))
         arrays: list[Array] = []
         notes: dict[str, Any] = {
-            "callbacks": state_of(callbacks, arrays, self._given),
+            "callbacks": state_of(callbacks, arrays, self._initial_callbacks),
             "random": random_state(arrays),
             "others": [variable.numpy().item() for variable in self._others],
             "logs": _plain_logs(logs, arrays),

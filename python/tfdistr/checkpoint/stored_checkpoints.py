@@ -76,13 +76,13 @@ class Claim:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._id = uuid.uuid4().hex[:16]
-        self._made: RunGeneration | None = None
+        self._generation: RunGeneration | None = None
 
     @property
     def generation(self) -> RunGeneration:
         """The generation of this job, once it has the claim."""
-        assert self._made is not None
-        return self._made
+        assert self._generation is not None
+        return self._generation
 
     def make(self) -> None:
         """Take over the run from any other job.
@@ -93,7 +93,7 @@ class Claim:
         """
         names = self._store.names()
         highest = max((found.number for found in map(generation_of, names) if found), default=0)
-        self._made = RunGeneration(highest + 1, self._id)
+        self._generation = RunGeneration(highest + 1, self._id)
         own = f"{self._id} process {os.getpid()} on {socket.gethostname()}\n".encode()
         self._store.write(self.generation.claim, own)
         if _CLAIM in names:  # a job of tfdistr 0.1 looks only there

@@ -59,9 +59,9 @@ class MpiIfAllCan:
     """
 
     def __init__(self, exchange: Exchange) -> None:
-        self._exchange, self._asked = exchange, exchange.communication == "mpi"
+        self._exchange, self._is_required = exchange, exchange.communication == "mpi"
         self._library, self.obstacle = None, ""
-        if not self._asked and _sees_gpu():
+        if not self._is_required and _sees_gpu():
             self.obstacle = _SEES_A_GPU
             return
         try:
@@ -77,13 +77,13 @@ class MpiIfAllCan:
         """
         library = self._library
         agreement = talks.agree(library.version if library else "", self.obstacle)
-        if agreement.obstacle and self._asked:
+        if agreement.obstacle and self._is_required:
             raise talks.error(agreement.obstacle)
         if agreement.obstacle or library is None:
             if talks.rank == 0:
                 _say_why(agreement.obstacle)
             return None
-        if talks.rank == 0 and not self._asked:
+        if talks.rank == 0 and not self._is_required:
             log.info("communication: mpi, because all workers have %s", library.version)
         joining = Joining(talks, agreement, library, talks.timeout)
         comm = joining.start()

@@ -201,7 +201,7 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
     """Return the outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
     found = files_of(written)
     if folder is None:
-        return in_structure(written, [_joined(files) for files in found])
+        return in_structure(written, [_concatenated(files) for files in found])
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if as_parquet:
         return write_parquet(written, folder)
@@ -215,7 +215,7 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
     return in_structure(written, moved)
 
 
-def _joined(files: list[Path]) -> np.ndarray[Any, Any]:
+def _concatenated(files: list[Path]) -> np.ndarray[Any, Any]:
     """Return the arrays of several files, one after the other."""
     parts = [np.load(file, mmap_mode="r") for file in files]
     joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)

@@ -40,17 +40,17 @@ class LazyModel:
         self._read = read
         self._build = build
         self._inputs = inputs
-        self._made = made
+        self._model = made
 
     @property
     def model(self) -> keras.Model:
         """The model. It is made at the first use; a model that the caller gave gets its state then."""
-        if self._made is None:
+        if self._model is None:
             state = self._read()
             import_tensorflow()
             model = callers_model(self.recipe) or self.recipe_here()
-            self._made, self._inputs = state.give(model), state.inputs
-        return self._made
+            self._model, self._inputs = state.give(model), state.inputs
+        return self._model
 
     @property
     def recipe_here(self) -> Any:
@@ -59,7 +59,7 @@ class LazyModel:
 
     def state(self) -> ModelState:
         """Return the state of the model, as it is now."""
-        return self._read() if self._made is None else ModelState.of(self._made, self._inputs)
+        return self._read() if self._model is None else ModelState.of(self._model, self._inputs)
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
         """Return the same state, for models that are made in another way."""

@@ -306,7 +306,7 @@ class _CoordinatorPhase:
         self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
         self._begins = getattr(callbacks, f"on_{kind}_batch_begin")
-        self._ended = getattr(callbacks, f"on_{kind}_batch_end")
+        self._on_batch_end = getattr(callbacks, f"on_{kind}_batch_end")
         self._sums: list[Any] = []
         self._last: dict[str, Any] = {}
 
@@ -365,7 +365,7 @@ class _CoordinatorPhase:
                 self._sums = [a + b.numpy() for a, b in zip(self._sums, outcome.metrics, strict=True)]
             self._last = outcomes[-1].logs
             if self._by_batch:
-                self._ended(self.done - 1, self._logs())
+                self._on_batch_end(self.done - 1, self._logs())
             now = time.monotonic()
             if now - self._reported > METRICS_INTERVAL:
                 self._reported = now

@@ -27,7 +27,7 @@ class Dispatcher:
         self._coordinator = tf.distribute.experimental.coordinator.ClusterCoordinator(strategy)
         self._results: queue.SimpleQueue[tuple[object, Any, Any]] = queue.SimpleQueue()
         # Results that came while another owner waited.
-        self._kept: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
+        self._results_of: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
         self._here = "/job:chief/replica:0/task:0/device:CPU:0"
 
     def send(
@@ -66,14 +66,14 @@ class Dispatcher:
         Raises:
             tf.errors.OpError: A function has failed.
         """
-        mine = self._kept[id(owner)]
+        mine = self._results_of[id(owner)]
         while not mine:
             try:
                 to, key, result = self._results.get(timeout=_WAIT)
             except queue.Empty:
                 self._coordinator.done()  # raises the error of a function
             else:
-                self._kept[id(to)].append((key, result))
+                self._results_of[id(to)].append((key, result))
         return mine.popleft()
 
     def finish(self, owner: object) -> list[Any]:
@@ -81,8 +81,8 @@ class Dispatcher:
         self._coordinator.join()
         while not self._results.empty():
             to, key, result = self._results.get()
-            self._kept[id(to)].append((key, result))
-        return [result for _, result in self._kept.pop(id(owner), ())]
+            self._results_of[id(to)].append((key, result))
+        return [result for _, result in self._results_of.pop(id(owner), ())]
 
 
 class Packing:

@@ -1,6 +1,6 @@
-"""What R's values must be, so that Python has arrays of the same values: the errors of the R package.
+"""The errors for R values that cannot become Python arrays of the same values.
 
-R checks its values, as only R sees what they are. The rules and the messages are here.
+R checks its values, because only R knows their types. The rules and the messages are here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONVERSIONS = {
 
 
 def check_pyarrow(name: str, of: str) -> None:
-    """Check that objects of Arrow can be read.
+    """Check that Arrow objects can be read.
 
     Args:
         name: The name of the part for the user.
@@ -38,7 +38,7 @@ def check_pyarrow(name: str, of: str) -> None:
 
 
 def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
-    """Refuse an object of R that is no array.
+    """Refuse an R object that is no array.
 
     Args:
         name: The name of the part for the user.
@@ -56,7 +56,7 @@ def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
 
 
 def refuse_missing(name: str, kind: str, missing: int, length: int) -> NoReturn:
-    """Refuse missing values, which would become ordinary values. A double has NaN for them.
+    """Refuse missing values, which would become ordinary values. Doubles have NaN for them.
 
     Args:
         name: The name of the part for the user.

@@ -1,4 +1,4 @@
-"""R in this Python process, by rpy2. Its reticulate uses this Python: both sides have the same objects."""
+"""R in this Python process, through rpy2. Its reticulate uses this Python: both sides share objects."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _WHAT = (
     "R functions run in this process where it trains without `cluster`, or makes a model that Keras alone "
     "cannot make. It needs rpy2 for that."
 )
-# These variables are set in R alone: as variables of Python they would be for the workers, too. tfdistr tells
-# this Python that R is here when it is first used.
+# These variables are set in R alone: as Python variables they would also reach the workers. The R package
+# registers R in this Python at its first use.
 _BEGIN = """
 Sys.setenv(R_HOME = {home})
 Sys.setenv(RETICULATE_PYTHON = {python})
@@ -25,7 +25,7 @@ tfdistr:::core()
 
 
 def start() -> Any:
-    """Start R, and its package tfdistr, and return ``rpy2.robjects``.
+    """Start R and its package tfdistr, and return ``rpy2.robjects``.
 
     Raises:
         ArgumentError: rpy2 is not installed, or R or its package tfdistr cannot be used.
@@ -57,16 +57,16 @@ def start() -> Any:
 
 
 class _RExit:
-    """What R would do at its end: it removes its temporary folder.
+    """The cleanup of R at exit: it removes R's temporary folder.
 
-    And reticulate must end its thread, which else has R flush Python's output while Python ends.
+    Reticulate must also stop its thread, which would make R flush Python's output while Python exits.
     """
 
     def __init__(self, objects: Any) -> None:
         self._objects, self._folder, self._owner = objects, str(objects.r("tempdir()")[0]), os.getpid()
 
     def __call__(self) -> None:
-        if os.getpid() == self._owner:  # and not a fork of it
+        if os.getpid() == self._owner:  # not a fork
             self._objects.r("try(reticulate:::py_finalize(), silent = TRUE)")  # Python itself lives on
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -74,7 +74,7 @@ class _RExit:
 def _unusable(error: Exception) -> ArgumentError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
     return ArgumentError(
-        "R in this process needs an R that rpy2 can use, with the R package tfdistr.",
+        "rpy2 cannot start R with the R package tfdistr in this process.",
         received=reason,
-        fix="See: python -m rpy2.situation, and R_LIBS for the libraries of R packages.",
+        fix="Run python -m rpy2.situation, and check R_LIBS for the libraries of R packages.",
     )

@@ -1,4 +1,4 @@
-"""Functions of R files for Python: what is known of them without R in this process, and their calls."""
+"""Functions of R files for Python: their descriptions without R in this process, and their calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tfdistr.utils.interrupts import defer_sigint
 #: R without the user's .Rprofile, which could use TensorFlow before a worker makes its strategy.
 _FLAGS = ("--no-save", "--no-restore", "--no-init-file")
 _MARK = "tfdistr: "
-# Prints the version of the R package, if it is installed, and what parsing says of the function.
+# Prints the version of the R package, if it is installed, and the function's description from parsing.
 _DESCRIBE = f"""
 version <- tryCatch(as.character(utils::packageVersion("tfdistr")), error = function(condition) "")
 cat("{_MARK}version ", version, "\\n", sep = "")
@@ -42,10 +42,10 @@ _TIMEOUT = 120.0  # seconds; R takes one
 class RFunction(FunctionOfFile):
     """A function of an R file; `r_function` makes it.
 
-    A process in which R runs calls the function there. Another process starts R by rpy2.
+    A process in which R runs calls the function there. Another process starts R through rpy2.
 
     Args:
-        role: What the function is for: "model" and the like, "data", or "layer" (it gets a layer).
+        role: The use of the function: "model" and the like, "data", or "layer" (it gets a layer).
     """
 
     CALL: ClassVar[str] = "tfdistr.r_function"
@@ -64,7 +64,7 @@ class RFunction(FunctionOfFile):
             raise
 
     def load(self) -> Callable[..., Any]:
-        """Return the function as R has it. R sources the file, if it has not done so before."""
+        """Return R's own function. R sources the file, if it has not done so before."""
         if self.digest not in _sourced:
             self.check_file()
         function = r_of_this_process().function(self.file, self.name, self.role, self.digest)
@@ -119,7 +119,7 @@ def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
     path = path_of(file, "an R file", RFunction.CALL)
     check_name(name, RFunction.CALL)
     digest = digest_of(path)
-    said = _described(rscript(), str(path), name, digest)
+    said = _description(rscript(), str(path), name, digest)
     if said.get("error"):
         raise ArgumentError(
             "`file` must be an R file that R can parse.",
@@ -134,7 +134,7 @@ def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
 
 
 def for_data(part: Any) -> Any:
-    """Return an R function as one that gives data; other parts of a job unchanged."""
+    """Return an R function in its form for data; other parts of a job unchanged."""
     return replace(part, role="data") if isinstance(part, RFunction) else part
 
 
@@ -161,7 +161,7 @@ def rscript() -> str:
     program = os.path.join(home, "bin", "Rscript") if home else shutil.which("Rscript")
     if program is None or not os.access(program, os.X_OK):
         raise ArgumentError(
-            "Functions of R need R.",
+            "R functions need R.",
             received=f"no {program}, where R_HOME is {home}" if home else "no R_HOME, and no Rscript on PATH",
             fix="Install R, or set the environment variable R_HOME to the folder that `R RHOME` prints.",
         )
@@ -169,7 +169,7 @@ def rscript() -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _described(program: str, file: str, name: str, digest: str) -> dict[str, str]:
+def _description(program: str, file: str, name: str, digest: str) -> dict[str, str]:
     """Return R's description of a function of a file, by keys; the hash of the file is for the cache.
 
     Raises:
@@ -188,7 +188,7 @@ def _described(program: str, file: str, name: str, digest: str) -> dict[str, str
     version = said.get("version")
     if version == "":
         raise ArgumentError(
-            "Functions of R need the R package tfdistr.",
+            "R functions need the R package tfdistr.",
             received=f"none in the libraries of {program}",
             fix="Install it in this R, or name its library in the environment variable R_LIBS.",
         )
@@ -200,7 +200,7 @@ def _described(program: str, file: str, name: str, digest: str) -> dict[str, str
         )
     if "kind" not in said and "error" not in said:
         raise ArgumentError(
-            "Functions of R need an R that works.",
+            "R functions need a working R installation.",
             received=f"{program}: {(failure or ['it says nothing'])[0]}",
             fix=f"See: {program} -e 'library(tfdistr)'",
         )
@@ -216,9 +216,9 @@ class RSide:
 
     Args:
         function: Called with a file, a name, a role and the hash of the file; returns the function for
-            Python, or says what else the file makes.
+            Python, or describes what else the file makes.
         seed: Called with a seed; sets the seed of R's random numbers.
-        error: Returns the class of an error of R, and R's calls; None for errors of Python.
+        error: Returns the class of an R error, and R's calls; None for Python errors.
         home: The folder of R.
         libraries: Returns the libraries of R packages, as R_LIBS names them.
         embedded: Whether Python is the user's language.
@@ -247,7 +247,7 @@ def use_r(function: Any, seed: Any, error: Any, home: str, libraries: Any) -> No
 
 
 def r_of_this_process() -> RSide:
-    """Return the R of this process. It is started if there is none.
+    """Return the R of this process. Start it if there is none.
 
     Raises:
         ArgumentError: There is none, and it cannot be started.
@@ -277,7 +277,7 @@ def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
 
 
 def environment_of_r_worker(scratch: Path | None = None) -> dict[str, str]:
-    """Return the environment variables with which an R worker finds this Python and the packages of this R.
+    """Return the environment variables with which an R worker finds this Python and this R's packages.
 
     Args:
         scratch: A folder for the temporary files of R, which it leaves behind when it is killed.

@@ -1,6 +1,6 @@
-"""The texts of messages for R users: pieces of Python code become the same in R.
+"""The texts of messages for R users: Python code in them becomes R code.
 
-Messages are written once, with arguments and values as Python writes them. R shows what `in_r` makes of them.
+Messages are written once, with arguments and values in Python syntax. R shows the result of `in_r`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 _CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
 _NA = object()  # the value of the name NA, which stands for itself
-#: The objects whose attributes messages name: R reaches them by "$".
+#: The objects whose attributes messages name: R accesses them with "$".
 _OBJECTS = "ctx|dataset|fit|keras|layer|loss|model|optimizer|self|strategy|tf|tfds"
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
@@ -34,13 +34,13 @@ _PIECE = re.compile(
 
 
 def in_r(text: str) -> str:
-    """Return the text of a message with its code in R's words.
+    """Return the text of a message with its code in R syntax.
 
-    What is in quotes stays as it is, and so do options of commands (``--name=value``) and the names of
+    Quoted text does not change, and neither do command options (``--name=value``) and the names of
     environment variables (``NAME=value``).
 
     Args:
-        text: A part of a message of `tfdistr.errors`: the rule, what was received, or the fix.
+        text: A part of a message of `tfdistr.errors`: the rule, the received value, or the fix.
 
     Example:
         >>> print(in_r('Pass cluster=local_cluster(workers=2), or env={"A": "1"}.'))
@@ -74,7 +74,7 @@ def in_r(text: str) -> str:
 
 
 def log_in_r() -> None:
-    """Let the log of tfdistr in this process speak R. It is called in processes whose language is R."""
+    """Show tfdistr's log of this process in R syntax. Call it in processes whose language is R."""
     log = logging.getLogger("tfdistr")
     if _record_in_r not in log.filters:
         log.addFilter(_record_in_r)
@@ -86,7 +86,7 @@ def _record_in_r(record: logging.LogRecord) -> bool:
 
 
 def _collection(text: str, at: int) -> tuple[str, int] | None:
-    """Return a list, tuple or dictionary that begins at ``at``, as R writes it, and where it ends."""
+    """Return the list, tuple or dictionary at ``at`` in R syntax, and the position of its end."""
     if text[at : at + 1] not in _CLOSING:
         return None
     end = _end(text, at)
@@ -99,7 +99,7 @@ def _collection(text: str, at: int) -> tuple[str, int] | None:
 
 
 class _WithNA(ast.NodeTransformer):
-    """Makes a constant of the name NA."""
+    """The transformation of the name NA to a constant."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_NA) if node.id == "NA" else node  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def _end(text: str, at: int) -> int:
 
 
 def _value(value: Any) -> str:
-    """Return a value as R writes it."""
+    """Return a value in R syntax."""
     if value is None or isinstance(value, bool):
         return _CONSTANTS[str(value)]
     if value is _NA:

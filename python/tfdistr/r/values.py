@@ -1,4 +1,4 @@
-"""Values that R and Python do not both have: what reticulate would change into another value."""
+"""Values that R and Python do not both have, which reticulate would change."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
 
 
 def for_r(value: Any) -> Any:
-    """Return a value that reticulate converts to the same value of R.
+    """Return a value that reticulate converts to the same R value.
 
     Whole numbers that R's integers do not have become floats, and bytes among text become text. Lists, tuples
     and dictionaries are converted part by part. All other values stay as they are.
 
     Args:
-        value: Any value of Python.
+        value: Any Python value.
 
     Raises:
         ArgumentError: R has no such number.
@@ -47,7 +47,7 @@ def for_r(value: Any) -> Any:
 
 
 def number_in_r(text: str) -> str:
-    """Return a formatted number as R writes it.
+    """Return a formatted number in R syntax.
 
     Example:
         >>> number_in_r("nan"), number_in_r("0.5000")
@@ -57,7 +57,7 @@ def number_in_r(text: str) -> str:
 
 
 def seed_of_r(seed: int) -> int:
-    """Return a seed as R takes it: seeds of R are signed, and have no -2**31.
+    """Return a seed in R's form: R seeds are signed, and have no -2**31.
 
     Example:
         >>> seed_of_r(2**32 - 1), seed_of_r(2**31)
@@ -79,7 +79,7 @@ def _array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Bytes as text; unchanged if some are no text."""
+    """Convert bytes to text; unchanged if some are no text."""
     made = array.astype(object)
     try:
         made.reshape(-1)[:] = [v.decode() if isinstance(v, bytes) else v for v in made.flat]
@@ -91,7 +91,7 @@ def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _check_exact(least: int, most: int) -> None:
     if max(-least, most) > _LARGEST_DOUBLE:
         raise ArgumentError(
-            "R must have every whole number of the result: it has those up to 2^53.",
+            "R cannot represent a whole number of the result above 2^53.",
             received=str(least if -least > most else most),
-            fix="Read the result in Python, or let a model give smaller numbers or text.",
+            fix="Read the result in Python, or make the model return smaller numbers or text.",
         )

@@ -208,7 +208,7 @@ class _Meeting:
         self._leader_waits: list[str] | None = None
         self._unresolved = set(self._tasks)
         # Copies of the connections that stay open after the leader has told all workers to continue.
-        self._kept: dict[str, socket.socket] = {}
+        self._lifelines: dict[str, socket.socket] = {}
 
     # --- From other threads
 
@@ -231,7 +231,7 @@ class _Meeting:
 
     def lifelines(self) -> Lifelines:
         """Return the connections that stay open."""
-        return Lifelines(self._kept)
+        return Lifelines(self._lifelines)
 
     def result(self) -> Lifelines:
         """Return the connections that stay open. Raise the error if the workers cannot start."""
@@ -414,7 +414,7 @@ class _Meeting:
         self._decide(MeetingEnd.of(error) if error else None)
 
     def _keep(self, name: str, writer: asyncio.StreamWriter) -> None:
-        self._kept[name] = writer.get_extra_info("socket").dup()
+        self._lifelines[name] = writer.get_extra_info("socket").dup()
 
     async def _join(self) -> None:
         """Register with the leader. Repeat it until the rendezvous is over."""

@@ -163,18 +163,18 @@ def _pairs(first: FitResult, second: FitResult, output: Any, other: Any, toleran
     """Yield all pairs that are compared of two fits."""
     model, one, two = first.model, first.trained.state(), second.trained.state()
     names = [f'the weight "{weight.path}"' for weight in model.weights]
-    yield from _listed("weight", names, "weight", one.weights, two.weights, tolerance)
+    yield from _values_of("weight", names, "weight", one.weights, two.weights, tolerance)
     variables = model.optimizer.variables if model.optimizer is not None else ()
     names = [f'the variable "{variable.path}" of the optimizer' for variable in variables]
     kind = "variable of the optimizer"
-    yield from _listed("optimizer", names, kind, one.optimizer, two.optimizer, tolerance)
+    yield from _values_of("optimizer", names, kind, one.optimizer, two.optimizer, tolerance)
     for name in {**first.history, **second.history}:
         values = [np.asarray(fit.history[name]) if name in fit.history else None for fit in (first, second)]
         yield Pair("history", f'the metric "{name}"', values[0], values[1], tolerance)
-    yield from _listed("output", [], "output", _arrays(output), _arrays(other), OUTPUTS * tolerance)
+    yield from _values_of("output", [], "output", _arrays(output), _arrays(other), OUTPUTS * tolerance)
 
 
-def _listed(
+def _values_of(
     group: str, names: Sequence[str], kind: str, first: Sequence[Any], second: Sequence[Any], allowed: float
 ) -> Iterator[Pair]:
     named = len(names) == len(first)

@@ -71,20 +71,20 @@ class Study:
         sixteen_bits: bool = False,
         callbacks: bool = False,
     ) -> None:
-        self._found = found
+        self._difference = found
         self._parts = parts
         self._most = most
         self._virtual = virtual_workers is not None
         self._callbacks = callbacks
         half = parts.sixteen_bits or sixteen_bits
         self._rounding = 0.0 if self._virtual else _ROUNDING_16 if half else _ROUNDING
-        self._known: list[str] = []
+        self._observations: list[str] = []
         self._reasons: list[Reason] = []
         self._sure = False
 
     def message(self) -> str:
         """Return the message: the difference, the observations, the reason and the fix."""
-        lines = [str(self._found), *(f"Known: {known}" for known in self._known)]
+        lines = [str(self._difference), *(f"Known: {known}" for known in self._observations)]
         lines += [f"{'Reason' if self._sure else 'Likely reason'}: {reason.text}" for reason in self._reasons]
         fixes = dict.fromkeys(reason.fix.format(most=self._most) for reason in self._reasons)
         return "\n".join([*lines, *(f"Fix: {fix}" for fix in fixes)])
@@ -97,7 +97,7 @@ class Study:
         if because := self._without_experiments():
             self._conclude(because, sure=reasons.OTHER_MODEL in because)
             return
-        first, second = self._found.workers
+        first, second = self._difference.workers
         one = yield from _run(Experiment(first))
         two = yield from _run(Experiment(second))
         if one is None or two is None:
@@ -121,8 +121,8 @@ class Study:
 
     def _without_experiments(self) -> list[Reason]:
         """Return the reasons that the difference itself shows."""
-        differing = self._found.differing
-        model = [pair for pair in self._found.pairs if pair.group in ("weight", "optimizer")]
+        differing = self._difference.differing
+        model = [pair for pair in self._difference.pairs if pair.group in ("weight", "optimizer")]
         if any(not pair.same_shape for pair in model):
             return [reasons.OTHER_MODEL]
         history = [pair.name for pair in differing if pair.group == "history"]
@@ -168,7 +168,7 @@ class Study:
         self, without: tuple[str, ...], because: list[Reason], one: Gradients, two: Gradients
     ) -> Iterator[Experiment]:
         """Find out whether the loss of the model is a sum over the rows."""
-        first, second = self._found.workers
+        first, second = self._difference.workers
         if not without and distance([part * first / second for part in one], two) <= self._rounding:
             base = count_workers(first)
             self._know(f"those on {count_workers(second)} are {first}/{second} of those on {base}.")
@@ -180,7 +180,7 @@ class Study:
         self, without: tuple[str, ...], because: list[Reason], virtual_workers: int | None = None
     ) -> Generator[Experiment, None, bool]:
         """Return whether the gradients are the same without some parts. If so, the reasons are known."""
-        first, second = self._found.workers
+        first, second = self._difference.workers
         one = yield from _run(Experiment(first, without, virtual_workers))
         two = yield from _run(Experiment(second, without, virtual_workers))
         if one is None or two is None:
@@ -204,7 +204,7 @@ class Study:
         return [reason(names) for names, reason in known if names]
 
     def _know(self, what: str) -> None:
-        self._known.append(what)
+        self._observations.append(what)
 
     def _but(self, apart: float) -> str:
         return f"but for rounding ({apart:.2g} of their largest value)" if apart else "bit for bit"

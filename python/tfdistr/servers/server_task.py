@@ -163,7 +163,7 @@ class Patience:
         self._address = address
         self._start_timeout, self._chief_timeout = start_timeout, chief_timeout
         self.came = False
-        self._seen = time.monotonic()
+        self._last_answer = time.monotonic()
 
     def look(self) -> None:
         """Check whether the chief is reachable.
@@ -173,14 +173,14 @@ class Patience:
         """
         now = time.monotonic()
         if answers(self._address):
-            self.came, self._seen = True, now
+            self.came, self._last_answer = True, now
             return
-        if now - self._seen > (self._chief_timeout if self.came else self._start_timeout):
+        if now - self._last_answer > (self._chief_timeout if self.came else self._start_timeout):
             raise ClusterStartError(
                 "Lost connection to the chief."
                 if self.came
                 else f"The chief did not start within {self._start_timeout:g} s.",
-                received=f"no answer at {self._address} for {now - self._seen:.0f} s",
+                received=f"no answer at {self._address} for {now - self._last_answer:.0f} s",
                 fix="Start the servers, and then the chief, with the same addresses in each process.",
             )
 

@@ -42,7 +42,7 @@ class Rank(NamedTuple):
     by: str
 
 
-_made: list[weakref.ref[Any]] = []
+_own_strategy: list[weakref.ref[Any]] = []
 
 
 def is_chief() -> bool:
@@ -107,13 +107,13 @@ def rank_of_process() -> Rank:
     config = cluster_from_env()
     if config is not None:
         return Rank(config.worker_index, config.num_workers, config.is_chief, "TF_CONFIG")
-    made = _made[0]() if _made else None
+    made = _own_strategy[0]() if _own_strategy else None
     return _of_strategy(made, "the strategy") or _of_launcher() or Rank(0, 1, True, "nobody")
 
 
 def note_strategy(strategy: Any) -> None:
     """Record that this process has made a strategy for several workers."""
-    _made[:] = [weakref.ref(strategy)]
+    _own_strategy[:] = [weakref.ref(strategy)]
 
 
 def _in_scope() -> Any:

@@ -141,7 +141,7 @@ class EventWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._run_dir = run_dir
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._torn = self._told = False
+        self._torn = self._has_warned = False
         self._reserve = _Reserve(path.parent)
 
     def write(self, kind: str, **fields: Any) -> None:
@@ -162,9 +162,9 @@ class EventWriter:
 
     def tell_full(self) -> None:
         """Warn the user, once, that the disk is full."""
-        if self._told:
+        if self._has_warned:
             return
-        self._told = True
+        self._has_warned = True
         message = (
             f"Cannot write logs and events to the disk of {self._run_dir}: it is full or read-only. The "
             "training continues without them. Make room, or its checkpoints and its result may not be "

@@ -191,7 +191,7 @@ class _Attempt:
             code = process.exit_code
             well = STOPPED_STATUS if self.stopped else 0
             if code is not None and not (code == well and process.index in self._done):
-                self._ended(process, code)
+                self._record_exit(process, code)
         self._check_stopped(running)
         waited = time.monotonic() - self._changed
         if self._failures:
@@ -218,7 +218,7 @@ class _Attempt:
             self._were_ready.add(worker)
         self._notify(event)
 
-    def _ended(self, process: Worker, code: int) -> None:
+    def _record_exit(self, process: Worker, code: int) -> None:
         """Record a process that exited before it was done, or with an unexpected status."""
         index = process.index
         if self._is_dismissed(index):

@@ -27,15 +27,15 @@ def function_of_r(model: keras.Model) -> str | None:
     losses = getattr(model, "_compile_loss", None)
     metrics = getattr(model, "_compile_metrics", None)
     parts: list[tuple[str, Any]] = [
-        *_named("loss", getattr(losses, "_user_loss", None)),
-        *_named("metric", getattr(metrics, "_user_metrics", None)),
-        *_named("metric", getattr(metrics, "_user_weighted_metrics", None)),
+        *_with_places("loss", getattr(losses, "_user_loss", None)),
+        *_with_places("metric", getattr(metrics, "_user_metrics", None)),
+        *_with_places("metric", getattr(metrics, "_user_weighted_metrics", None)),
         *((f"layer {layer.name}", layer) for layer in model._flatten_layers()),
     ]
     return next((name for name, part in parts if _calls_r(part)), None)
 
 
-def _named(name: str, parts: Any) -> Iterator[tuple[str, Any]]:
+def _with_places(name: str, parts: Any) -> Iterator[tuple[str, Any]]:
     return ((name, part) for part in tf.nest.flatten(parts))
 
 

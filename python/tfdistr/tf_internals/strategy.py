@@ -81,10 +81,10 @@ class MirroredExtended(_Tells, _MetricsOnRead, _mirrored.MirroredExtended):  # t
         return value
 
     def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
-        pairs = [(self._given(value), destination) for value, destination in value_destination_pairs]
+        pairs = [(self._value_of(value), destination) for value, destination in value_destination_pairs]
         return super()._batch_reduce_to(reduce_op, pairs, options)
 
-    def _given(self, value: Any) -> Any:
+    def _value_of(self, value: Any) -> Any:
         if not isinstance(value, _values.PerReplica):
             return value
         return _values.PerReplica([self.given(part, i) for i, part in enumerate(value.values)])

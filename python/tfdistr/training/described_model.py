@@ -99,7 +99,7 @@ def _is_registered(name: Any) -> bool:
 
 
 def _is_class(module: Any, name: str) -> bool:
-    kind = _found(module, name)
+    kind = _object_of(module, name)
     return (
         isinstance(kind, type)
         and issubclass(kind, _PARTS)
@@ -111,12 +111,12 @@ def _is_class(module: Any, name: str) -> bool:
 
 def _is_function(module: Any, name: str) -> bool:
     modules = [f"keras.{known}" for known in _FUNCTIONS]
-    found = [_found(known, name) for known in modules if module in ("builtins", known)]
+    found = [_object_of(known, name) for known in modules if module in ("builtins", known)]
     functions = [function for function in found if isinstance(function, FunctionType)]
     return bool(functions) and all(map(_is_of_keras, functions)) and name not in _MAKERS
 
 
-def _found(module: Any, name: str) -> Any:
+def _object_of(module: Any, name: str) -> Any:
     """Return the Keras object with a name, without an import; None if there is none."""
     if not isinstance(module, str) or module.partition(".")[0] != "keras":
         return None

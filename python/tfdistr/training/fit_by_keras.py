@@ -126,7 +126,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         steps: int | None,
     ) -> None:
         super().__init__()
-        self._trained, self._manager, self._kept, self._steps = model, manager, kept, steps
+        self._trained, self._manager, self._saved_callbacks, self._steps = model, manager, kept, steps
         self._next = first
         self._begun = False
         self._done = 0
@@ -135,7 +135,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         if self._begun:
             raise _refused(self._trained, "starts to train for a second time")
         self._begun = True
-        self._manager.begin(self._trained, self._kept)
+        self._manager.begin(self._trained, self._saved_callbacks)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         # BackupAndRestore also changes the first epoch.
@@ -149,7 +149,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         # The user's loop need not call callbacks for batches.
-        self._manager.after_epoch(self._trained, self._kept, epoch, self._done or self._steps or 0)
+        self._manager.after_epoch(self._trained, self._saved_callbacks, epoch, self._done or self._steps or 0)
 
     def check_end(self, epochs: int) -> None:
         """Warn if the loop called no callbacks, and refuse it if it should have resumed from a checkpoint."""

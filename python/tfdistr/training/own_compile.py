@@ -83,7 +83,7 @@ def _get_compile_config(model: keras.Model) -> Config:
         "keras": of_keras,
         "shared": shared,
         "defaults": defaults,
-        "attributes": {name: _described(value) for name, value in vars(model).items()},
+        "attributes": {name: _as_text(value) for name, value in vars(model).items()},
         "trained": trained_by(model),
     }
 
@@ -168,7 +168,7 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
 
 def _check_attribute(model: keras.Model, name: str, wanted: str | None) -> None:
     """Raise an error if an attribute from ``compile()`` differs from that of the original model."""
-    found = _described(getattr(model, name))
+    found = _as_text(getattr(model, name))
     if found is not None and wanted is not None and found != wanted:
         raise cannot_serialize(
             f"`{name}`, which {type(model).__name__}.compile() sets to {found} in a copy of the model, "
@@ -177,7 +177,7 @@ def _check_attribute(model: keras.Model, name: str, wanted: str | None) -> None:
         )
 
 
-def _described(value: Any) -> str | None:
+def _as_text(value: Any) -> str | None:
     """Return a value as text, without its name, to which Keras adds a number; None if not comparable."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)

@@ -65,7 +65,7 @@ class Steps:
             self._arrays = ReadAhead(arrays, self._at_a_time)
         # Known rows weigh the loss, and unknown rows the gradients, which rounds differently. So prefetched
         # batches also have known rows: the results are bitwise identical to those of arrays.
-        self._known = arrays if arrays and arrays.ahead and not self._at_a_time else None
+        self._known_rows = arrays if arrays and arrays.ahead and not self._at_a_time else None
         strategy, extended = model.distribute_strategy, extended_of(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
         alone = extended is None or extended.collectives is None
@@ -154,7 +154,7 @@ class Steps:
         return self._loop(count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows))
 
     def _loop_over_iterator(self, iterator: Any, count: tf.Tensor, first: tf.Tensor) -> Any:
-        known = self._known
+        known = self._known_rows
         if known is None:
             return self._loop(count, lambda i: (iterator.get_next(),))
 
@@ -164,7 +164,7 @@ class Steps:
         return self._loop(count, arguments)
 
     def _loop(self, count: tf.Tensor, arguments: Callable[[tf.Tensor], tuple[Any, ...]]) -> Any:
-        known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known else []
+        known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known_rows else []
         one = self._one.get_concrete_function(self._spec, *known)
         form = one.structured_outputs
         nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)

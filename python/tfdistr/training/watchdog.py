@@ -72,7 +72,7 @@ class Watchdog:
         self._timeout = timeout
         self._worker = worker or OneProcessStrategy()
         self._last = self._armed = time.monotonic()
-        self._ended = threading.Event()
+        self._end = threading.Event()
         self._error: StepTimeoutError | None = None
 
     def progress(self) -> None:
@@ -94,7 +94,7 @@ class Watchdog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         if self._timeout is not None:
-            self._ended.set()
+            self._end.set()
             _Process.watchdog = None
             faulthandler.cancel_dump_traceback_later()
         if self._error is not None and error is not None:
@@ -112,7 +112,7 @@ class Watchdog:
         assert self._timeout is not None
         seen: float | None = None
         behind: list[int] = []
-        while not self._ended.wait(min(_POLL_INTERVAL, self._timeout / 4)):
+        while not self._end.wait(min(_POLL_INTERVAL, self._timeout / 4)):
             if seen not in (None, self._last):
                 seen = None
                 self._moved_on()
@@ -126,7 +126,7 @@ class Watchdog:
                 behind = self._behind()
                 if self._index not in behind:
                     continue  # a peer is to blame and reports it
-            if self._last == last and not self._ended.is_set():
+            if self._last == last and not self._end.is_set():
                 self._fail(waited, [worker for worker in behind if worker != self._index])
                 return
 
@@ -173,7 +173,7 @@ class Watchdog:
         end = time.monotonic() + REACTION
         if not self._interrupt():
             return False
-        while not self._ended.wait(_TO_SEE):
+        while not self._end.wait(_TO_SEE):
             if time.monotonic() > end:
                 return False
             if holds_back():

@@ -12,7 +12,7 @@ import attrs
 
 from tfdistr.errors import ArgumentError
 
-#: The implementations of the collectives.
+#: The backends of the collectives.
 COMMUNICATION = ("auto", "ring", "nccl", "mpi")
 #: The data types in which gradients can be sent.
 GRADIENT_DTYPES = ("float32", "bfloat16")
@@ -36,7 +36,7 @@ def check_int(name: str, value: Any, *, minimum: int = 1, maximum: float = math.
 
 
 def check_optional_int(name: str, value: Any, *, minimum: int = 1) -> int | None:
-    """Do the same as ``whole``, but allow None."""
+    """Do the same as ``check_int``, but allow None."""
     return None if value is None else check_int(name, value, minimum=minimum)
 
 
@@ -105,14 +105,14 @@ def check_seconds(name: str, value: Any, *, example: str = "60.0") -> float:
 
 
 def check_optional_seconds(name: str, value: Any) -> float | None:
-    """Do the same as ``seconds``, but allow None."""
+    """Do the same as ``check_seconds``, but allow None."""
     return None if value is None else check_seconds(name, value)
 
 
 def argument(
     check: Callable[..., Any], name: str, *limits: Any, default: Any, hidden: bool = False, **more_limits: Any
 ) -> Any:
-    """Make a field of an attrs class for an argument of the user. The field checks and converts the value.
+    """Make a field of an attrs class for a user argument. The field checks and converts the value.
 
     Args:
         check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field.

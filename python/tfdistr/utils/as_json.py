@@ -1,4 +1,4 @@
-"""Values in the types that JSON has."""
+"""The conversion of values to JSON types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def as_json(value: Any) -> Any:
-    """Convert a value to the types of JSON: numbers, text, lists, objects.
+    """Convert a value to JSON types: numbers, text, lists, objects.
 
     NumPy scalars, arrays and tensors become numbers and lists. NaN and the infinities become "nan", "inf" and
     "-inf". A value without a form in JSON becomes text.

@@ -26,7 +26,7 @@ class ValueOfR:
 
 
 def describe(value: Any) -> str:
-    """Say what a value is, for the error that it is of the wrong kind.
+    """Describe a value, for the error that it is of the wrong kind.
 
     Example:
         >>> print(describe(4.0), describe("a"), describe([1, 2]), describe(print), sep="; ")

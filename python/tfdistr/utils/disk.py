@@ -1,4 +1,4 @@
-"""The errors of a disk that takes no more: it is full, a quota is used up, or it is read-only."""
+"""The errors of a disk that refuses writes: it is full, over its quota, or read-only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tfdistr.errors import CheckpointError, TfdistrError
 #: The numbers of these errors.
 REFUSES = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 
-#: The fix of an error about a file without which a job cannot begin.
+#: The fix of an error about a file without which a job cannot start.
 BEFORE_START = "Make room, or name a `run_dir` on another disk."
 #: The fix of an error about a file of a run, which may have checkpoints.
 RESUME = "Make room, or make the folder writable. If the run has checkpoints, then pass resume=True."
 
-_ROOM = 2**20  # bytes; the reserves of workers that have ended are free again
+_ROOM = 2**20  # bytes; the reserves of exited workers are free again
 
 
 @contextlib.contextmanager
@@ -32,13 +32,13 @@ def writing(
     fix: str = RESUME,
     kind: type[TfdistrError] = CheckpointError,
 ) -> Iterator[None]:
-    """Write a file within the context; if the system refuses, name the file, what it needs, and what is free.
+    """Write a file within the context; if the system refuses, name the file, its size and the free space.
 
     Args:
         path: The file.
         what: The file in the message.
         needed: Returns the number of bytes, if it is known.
-        only_refusals: Whether to leave errors as they are that do not come from the disk.
+        only_refusals: Whether to pass on errors that do not come from the disk.
         fix: What the user can do.
         kind: The class of the error.
 
@@ -59,7 +59,7 @@ def writing(
 
 
 def refuse_file(path: str, reason: str) -> None:
-    """Raise the error of a file for the workers that R could not write, and remove what there is of it.
+    """Raise the error of a file for the workers that R could not write, and remove the partial file.
 
     Raises:
         CheckpointError: Always.
@@ -77,7 +77,7 @@ def _and_free(path: str | os.PathLike[str]) -> str:
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int | None:
-    """Return the free bytes of the disk on which a file is or should be; None if nobody knows."""
+    """Return the free bytes of the disk on which a file is or should be; None if not known."""
     for place in (Path(path), *Path(path).parents):
         with contextlib.suppress(OSError):
             return shutil.disk_usage(place).free

@@ -1,4 +1,4 @@
-"""Functions that a job names: by their file, or as functions of another language."""
+"""Functions that a job refers to: by their file, or as functions of another language."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
 
 _NEEDED = "A function of a file needs its file, unchanged, wherever it is called."
-_AGAIN = "Put the file back as it was, or train again with the file as it is now."
+_AGAIN = "Restore the file, or train again with the changed file."
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class FunctionOfFile:
     Args:
         file: The absolute path of the file.
         name: The name of the function in the file.
-        digest: A hash of the file, as it was when the function was named.
+        digest: A hash of the file at the time when the function was named.
         required: The arguments of the function that have no default value, as far as they are known.
     """
 
-    #: How the user names such a function.
+    #: The user's name for such a function.
     CALL: ClassVar[str] = ""
 
     file: str
@@ -40,10 +40,10 @@ class FunctionOfFile:
     required: tuple[str, ...] = field(default=(), repr=False)
 
     def check_file(self) -> None:
-        """Check that the file is as it was.
+        """Check that the file has not changed.
 
         Raises:
-            ArgumentError: It has changed, or is gone.
+            ArgumentError: It has changed, or was removed.
         """
         try:
             found = digest_of(self.file)
@@ -54,7 +54,7 @@ class FunctionOfFile:
             raise ArgumentError(_NEEDED, received=received, fix=_AGAIN)
 
     def check_no_arguments(self, argument: str) -> None:
-        """Check that it can be called without arguments.
+        """Check that the function can be called without arguments.
 
         Raises:
             ArgumentError: It cannot.
@@ -111,7 +111,7 @@ def python_function(file: str | os.PathLike[str], name: str) -> PythonFunction:
             received=f"{path}{f', line {line}' if line else ''}: {getattr(error, 'msg', error)}",
             fix="Correct this line.",
         ) from error
-    made = dict(_made(parsed))
+    made = dict(_assigned_names(parsed))
     if name not in made and "*" not in made and not _makes_unnamed(parsed):
         functions = [other for other, node in made.items() if isinstance(node, _FUNCTIONS)]
         raise not_a_function(name, f"{path} {names_of(functions)}")
@@ -187,7 +187,7 @@ def _module(function: PythonFunction) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     folder = os.path.dirname(function.file)
     if folder not in sys.path:
-        sys.path.append(folder)  # for the modules beside it; the last place hides nothing
+        sys.path.append(folder)  # for the modules beside it; the last entry hides nothing
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -200,7 +200,7 @@ def _module(function: PythonFunction) -> ModuleType:
     return module
 
 
-def _made(parsed: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+def _assigned_names(parsed: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Yield the names that the file assigns outside of functions, with their code; "*" for a star import."""
     for node in ast.iter_child_nodes(parsed):
         if isinstance(node, _FUNCTIONS):
@@ -213,7 +213,7 @@ def _made(parsed: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                 names = (part.id for part in ast.walk(target) if _is_assigned(part))
                 yield from ((name, node.value if plain else node) for name in names)
         elif not isinstance(node, ast.Lambda):
-            yield from _made(node)
+            yield from _assigned_names(node)
 
 
 def _is_assigned(part: ast.AST) -> TypeGuard[ast.Name]:
@@ -243,6 +243,6 @@ def _required(node: ast.AST | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FunctionByName:
-    """The placeholder in a job. A worker of the other language replaces it by the function of this name."""
+    """A placeholder in a job. A worker of the other language replaces it by the function of this name."""
 
     name: str

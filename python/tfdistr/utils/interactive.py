@@ -1,4 +1,4 @@
-"""Whether this process is a session of the user, which lives on after an error, and what its signals do."""
+"""The detection of interactive sessions, which live on after an error, and their signals."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class _Session:
 
 
 def lives_on(session: bool) -> None:
-    """Set whether this process is a session that lives on. R calls it, because there Python does not know."""
+    """Set whether this process is a session that lives on. R calls it, because Python cannot detect it."""
     _Session.lives_on = session
 
 
 def ignore_sigpipe() -> None:
-    """Make a write to a closed pipe or socket an error of the write, as in each process of Python.
+    """Make a write to a closed pipe or socket an error of the write, as in each Python process.
 
-    R calls this. R's handler of SIGPIPE raises an error of R, which jumps out of Python's code and out of its
-    threads: the process ended with "stack smashing detected". Programs that Python starts have the default of
-    the signal again.
+    R calls this. R's SIGPIPE handler raises an R error, which jumps out of Python's code and out of its
+    threads: the process crashed with "stack smashing detected". Programs that Python starts have the default
+    action of the signal.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
@@ -35,6 +35,6 @@ def is_session() -> bool:
 
 
 def _in_ipython() -> bool:
-    """Return whether IPython runs this process; scripts may import it, too."""
+    """Return whether IPython runs this process; scripts may also import it."""
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get_ipython is not None and get_ipython() is not None

@@ -1,4 +1,4 @@
-"""Ctrl-C that must wait: until a process is known, and can be ended; until an import or a trace is whole."""
+"""Ctrl-C that must wait: until a process is known and can be stopped, or an import or a trace is complete."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _set.restype, _set.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
 
 _Hold = Callable[[], None]
 
-# What is held back in this moment, and comes at once if it comes again.
+# The signals that are held back now; a second one is delivered at once.
 _held: list[int] = []
 
 
 def holds_back() -> bool:
-    """Return whether a SIGINT has come that is held back until another comes."""
+    """Return whether a SIGINT has arrived and is held back until another one."""
     return bool(_held)
 
 
 class _Handler:
     """The handler of SIGINT in Python while something holds it back.
 
-    A session of R has a handler in C beside the one in Python, and ``signal.signal()`` always replaces both.
-    A signal between this call and the return of R's handler would be lost: reticulate's handler in Python
-    does nothing if R's has seen no signal. So this handler stays installed in a session of R, and passes on
-    what is not held back; only the handlers in C are exchanged, which takes no time.
+    An R session has a handler in C beside the one in Python, and ``signal.signal()`` always replaces both. A
+    signal between this call and the return of R's handler would be lost: reticulate's handler in Python does
+    nothing if R's has seen no signal. So this handler stays installed in an R session, and forwards signals
+    that are not held back; only the handlers in C are exchanged, which takes no time.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class _Handler:
 
 
 def _take_what_came() -> None:
-    """Python calls the handler for the signals until now when a function begins."""
+    """Deliver the signals so far: Python calls their handler when a function starts."""
 
 
 _handler = _Handler()
@@ -91,12 +91,12 @@ _handler = _Handler()
 
 @contextlib.contextmanager
 def uninterrupted(*, once: bool = False) -> Iterator[None]:
-    """Hold back SIGINT within the context; it comes at the end of it.
+    """Hold back SIGINT within the context; it is delivered at the end.
 
     Other threads than the main one are never interrupted.
 
     Args:
-        once: Whether a second SIGINT comes at once. For code that may take long, or hang.
+        once: Whether a second SIGINT is delivered at once. For code that may take long, or hang.
 
     Example:
         >>> with uninterrupted():
@@ -140,13 +140,13 @@ def uninterrupted(*, once: bool = False) -> Iterator[None]:
 
 
 def defer_sigint(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Return a function that calls a function of R, and lets SIGINT wait until its end.
+    """Return a function that calls an R function, and defers SIGINT until its end.
 
-    An interrupt of R outside of reticulate's handlers leaves Python's frames by a jump. After it, the next
-    call of Python crashes, or ends in "unknown opcode".
+    An R interrupt outside of reticulate's handlers leaves Python's frames by a jump. After it, the next
+    Python call crashes, or fails with "unknown opcode".
 
     Args:
-        function: A function of the R package. Those of the user may take long, so SIGINT does not wait there.
+        function: A function of the R package. User functions may take long, so SIGINT does not wait there.
     """
 
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -14,7 +14,7 @@ _LAST_BYTES = 65536
 
 
 class LineReader:
-    """Splits bytes into lines. It keeps a partial line until the rest comes.
+    """A splitter of bytes into lines. It keeps a partial line until the rest arrives.
 
     Bytes that are not UTF-8 are replaced. If a progress bar wrote over a line with carriage returns, only its
     last text is returned.
@@ -28,7 +28,7 @@ class LineReader:
         self._rest = b""
 
     def take(self, new: bytes, *, final: bool = False) -> list[str]:
-        """Take further bytes, and return the lines that they complete.
+        """Add bytes, and return the lines that they complete.
 
         Args:
             new: The bytes.
@@ -38,11 +38,11 @@ class LineReader:
         if final and self._rest:
             whole, self._rest = [*whole, self._rest], b""
         self._rest = self._rest[-self._longest :]
-        return [_shown(line) for line in whole]
+        return [_text(line) for line in whole]
 
 
 class Tail:
-    """Reads the lines that other processes append to a file.
+    """A reader of the lines that other processes append to a file.
 
     The file need not exist yet. The lines are those of `LineReader`.
 
@@ -81,11 +81,11 @@ def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _LAST_BYTES, 0))
-            lines = [_shown(line) for line in file.read().split(b"\n")]
+            lines = [_text(line) for line in file.read().split(b"\n")]
     except FileNotFoundError:
         return []
     return [line for line in lines if line.strip()][-count:]
 
 
-def _shown(line: bytes) -> str:
+def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]

@@ -74,8 +74,8 @@ def tensorflow_datasets() -> Any:
     """Import TensorFlow Datasets.
 
     Raises:
-        VersionError: It could not load all of itself, and has only logged why. tensorflow-metadata 1.21 needs
-            protobuf 6, which TensorFlow 2.18 and 2.19 do not allow, and does not tell pip.
+        VersionError: It could not load all its parts, and has only logged the reason. tensorflow-metadata
+            1.21 needs protobuf 6, which TensorFlow 2.18 and 2.19 do not allow, and does not declare it.
     """
     import tensorflow_datasets
 
@@ -90,7 +90,7 @@ def tensorflow_datasets() -> Any:
 
 
 def figure(width: float, height: float) -> Any:
-    """Make an empty figure of matplotlib. The size is in inches.
+    """Make an empty matplotlib figure. The size is in inches.
 
     Raises:
         ArgumentError: matplotlib is not installed.
@@ -103,7 +103,7 @@ def figure(width: float, height: float) -> Any:
 
 
 def parquet(what: str) -> tuple[Any, Any]:
-    """Import pyarrow and its module for parquet files. The user calls what needs them by ``what``.
+    """Import pyarrow and its module for parquet files. ``what`` names the feature that needs them.
 
     Raises:
         ArgumentError: pyarrow is not installed.
@@ -117,7 +117,7 @@ def parquet(what: str) -> tuple[Any, Any]:
 
 
 def array_record(what: str) -> Any:
-    """Import the module of array_record that reads files. The user calls what needs it by ``what``.
+    """Import the module of array_record that reads files. ``what`` names the feature that needs it.
 
     Raises:
         ArgumentError: array_record is not installed.

@@ -1,4 +1,4 @@
-"""Values that go to other processes through a folder. They are pickled; a separate file has the arrays."""
+"""The transfer of values to other processes through a folder: pickles, and a separate file with arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
         name: The name of the files, without their endings.
 
     Raises:
-        ArgumentError: Something in the value cannot be sent to another process.
+        ArgumentError: Something in the value cannot be serialized.
         CheckpointError: The system refuses to write the files.
     """
     buffers: list[pickle.PickleBuffer] = []
@@ -45,7 +45,7 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
         raise
     except Exception as error:  # the pickling code of an object can raise anything
         raise ArgumentError(
-            "What the workers run must be such that it can be sent to other processes.",
+            "Cannot serialize the job for the workers.",
             received=f"{_refused(value)}{type(error).__name__}: {error}",
             fix="Make models, datasets and callbacks inside the functions, not outside of them; "
             "pass `callbacks` as a function that returns the list.",
@@ -72,7 +72,7 @@ def _writing(path: Path, size: int) -> Iterator[None]:
         try:
             yield
         except OSError:
-            path.unlink(missing_ok=True)  # a part of it is of no use, and takes the space
+            path.unlink(missing_ok=True)  # a partial file is useless, and takes space
             raise
 
 
@@ -85,9 +85,9 @@ def _bytes(buffer: pickle.PickleBuffer) -> int:
 
 
 class _ByRows(bytearray):
-    """Stands for an array whose rows do not lie together, such as an array of R. The file has its rows.
+    """The stand-in for an array whose rows are not contiguous, such as an R array. The file has its rows.
 
-    So the array need not be copied before, and the workers gather rows from the file as it is.
+    So the array need not be copied before, and the workers gather rows directly from the file.
     """
 
     array: np.ndarray[Any, Any]
@@ -113,7 +113,7 @@ def _of_rows(rows: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarr
 
 
 def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
-    """Return the bytes of a buffer, row by row, without a copy of the whole."""
+    """Yield the bytes of a buffer, row by row, without a copy of the whole."""
     stand_in = memoryview(buffer).obj
     if not isinstance(stand_in, _ByRows):
         yield buffer.raw()
@@ -125,7 +125,7 @@ def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
 
 
 def _refused(value: Any) -> str:
-    """Return the first object of a list that cannot be pickled, in words. R sends a list of objects."""
+    """Describe the first object of a list that cannot be pickled. R sends a list of objects."""
     import cloudpickle
 
     for item in value if isinstance(value, list) else ():
@@ -141,7 +141,7 @@ def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:
     """Read a value that ``save_value`` wrote. Its arrays are mapped into memory, not copied.
 
     Raises:
-        TfdistrError: Another user could have written it, or it is not there.
+        TfdistrError: Another user could have written it, or it does not exist.
     """
     with open_own(Path(run_dir, f"{name}.pkl")) as file:
         header = json.loads(file.readline())

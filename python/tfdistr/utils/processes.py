@@ -1,4 +1,4 @@
-"""The state of processes, and how a process ends with its parent.
+"""The state of processes, and the exit of a process with its parent.
 
 The helpers that run by their path read this file by its path, so it uses the standard library only.
 """
@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any
 
 PARENT = "TFDISTR_PARENT_PID"
-"""The environment variable that tells a worker which process started it."""
+"""The environment variable with the process that started a worker."""
 _PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 
 def end_with_parent(number: int) -> None:
-    """Let the kernel send this process a signal (0: none) when its parent ends. This works only on Linux."""
+    """Make the kernel send this process a signal (0: none) when its parent exits. Works only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """End this worker when the process that started it is gone, however that process ended.
+    """Kill this worker when the process that started it exits in any way.
 
-    Call it in the worker, as early as possible. On Linux the kernel sends SIGKILL, which also ends a stopped
+    Call it in the worker, as early as possible. On Linux the kernel sends SIGKILL, which also kills a stopped
     worker. On other systems, or if a wrapper is between the two processes, a thread watches. Without the
     environment variable TFDISTR_PARENT_PID (a worker started by hand) this does nothing.
     """
@@ -40,7 +40,7 @@ def die_with_parent() -> None:
     if child:
         end_with_parent(signal.SIGKILL)
     if os.getppid() != parent if child else not _exists(parent):
-        os._exit(1)  # the parent ended before the kernel watched it
+        os._exit(1)  # the parent exited before the kernel watched it
     if not child or sys.platform != "linux":
         threading.Thread(target=_watch, args=(parent, os.getppid()), daemon=True).start()
 
@@ -62,7 +62,7 @@ def _exists(pid: int) -> bool:
 
 
 def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:
-    """Wait for the end of a process, and kill it if it has not ended in time."""
+    """Wait until a process exits, and kill it if it has not exited in time."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -71,7 +71,7 @@ def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:
 
 
 def process_state(pid: int) -> str | None:
-    """Return the letter of a process's state, such as "R", or "Z" if it has ended; None if not known."""
+    """Return the letter of a process's state, such as "R", or "Z" if it has exited; None if not known."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

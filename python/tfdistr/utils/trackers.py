@@ -1,4 +1,4 @@
-"""Libraries that record runs: which callbacks are theirs, and how their runs end in a worker's process."""
+"""Libraries that record runs: the detection of their callbacks, and the end of their runs in a worker."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def check_not_sent(callbacks: Any) -> None:
     """Check the callbacks of a job before they are sent to the workers.
 
     Raises:
-        ArgumentError: A callback of a tracker is among them: its run would stay behind.
+        ArgumentError: A tracker's callback is among them: its run would stay in this process.
     """
     for callback in callbacks if isinstance(callbacks, list | tuple) else ():
         if of_tracker(callback):
             raise ArgumentError(
-                "The callback of a tracker must be made where its run is: in the worker.",
+                "The callback of a tracker must be created where its run is: in the worker.",
                 received=f"{describe(callback)} in the list `callbacks`",
                 fix="Pass `callbacks` as a function that starts the run where is_chief() is true, and "
                 "returns the callback in a list.",
@@ -41,11 +41,11 @@ def check_not_sent(callbacks: Any) -> None:
 
 
 def end_runs(status: str, seconds: float = 60.0) -> None:
-    """End the runs that were begun in this process: the process of a worker skips the libraries' own end.
+    """End the runs that were started in this process: a worker's process skips the libraries' own exit.
 
     Args:
-        status: "FINISHED", "FAILED", or "KILLED" for a job that was told to end.
-        seconds: How long each library may take. One whose server is gone would try again for minutes.
+        status: "FINISHED", "FAILED", or "KILLED" for a preempted job.
+        seconds: The time limit of each library. A library without its server would retry for minutes.
     """
     for library, end_of in (("mlflow", _end_of_mlflow), ("wandb", _end_of_wandb)):
         module = sys.modules.get(library)
@@ -61,7 +61,7 @@ def _within(seconds: float, end: Callable[[], object], library: str) -> None:
         try:
             end()
             failed.clear()
-        except Exception as error:  # the training has its result all the same
+        except Exception as error:  # the training has its result anyway
             failed[:] = [f"{type(error).__name__}: {error}"]
 
     thread = threading.Thread(target=run, daemon=True)
@@ -71,7 +71,7 @@ def _within(seconds: float, end: Callable[[], object], library: str) -> None:
     thread.join(seconds)
     signal.signal(signal.SIGTERM, before)
     if failed:
-        log.warning("The run of %s could not be ended: %s", library, failed[0])
+        log.warning("Cannot end the run of %s: %s", library, failed[0])
 
 
 def _end_of_mlflow(mlflow: Any, status: str) -> Callable[[], object] | None:

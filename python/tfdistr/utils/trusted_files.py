@@ -14,9 +14,9 @@ from tfdistr.errors import ArgumentError, TfdistrError
 
 
 def why_foreign(status: os.stat_result) -> str | None:
-    """Say why another user could have written to a file or a folder; None if none could (except root)."""
+    """Return why another user could have written to a file or a folder; None if none could (except root)."""
     if status.st_uid != os.geteuid():
-        return f"it belongs to the user with number {status.st_uid}, and this is the one with {os.geteuid()}"
+        return f"it belongs to the user with id {status.st_uid}, and this process to id {os.geteuid()}"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})"
     return None
@@ -38,14 +38,14 @@ def check_parents(folder: Path) -> None:
             continue
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise ArgumentError(
-                "All users may not be able to replace `run_dir`: what is read from it is run.",
+                "`run_dir` must not be replaceable by all users: files in it are executed.",
                 received=f"{folder}, in {parent}, to which all users can write (mode {stat.S_IMODE(mode):o})",
                 fix=f"Run: chmod o-w {parent}. Or name a folder elsewhere.",
             )
 
 
 def make_folders(folder: Path, above: int = 0o700) -> None:
-    """Make a folder for this user alone, and the folders above it, if they are not there.
+    """Make a folder for this user alone, and the folders above it, if they do not exist.
 
     Args:
         folder: The folder.
@@ -67,10 +67,10 @@ def take_folder(folder: Path) -> None:
     reason = why_foreign(folder.stat())
     if reason is not None:
         raise ArgumentError(
-            "`run_dir` must be your own, and nobody else may write to it: what is read from it is run.",
+            "`run_dir` must be your own, and nobody else may write to it: files in it are executed.",
             received=f"{folder}: {reason}",
-            fix="Name a folder that is not there yet: it is made for you alone. (The file system must know "
-            "owners and modes.)",
+            fix="Pass a folder that does not exist yet: it is made for you alone. (The file system must "
+            "support owners and modes.)",
         )
     folder.chmod(0o700)
 
@@ -99,7 +99,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
         partial.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # what is not complete takes no space
+        with contextlib.suppress(OSError):  # a partial file must take no space
             partial.unlink(missing_ok=True)
         raise
 
@@ -111,7 +111,7 @@ def check_own(path: str | os.PathLike[str]) -> None:
         path: The file.
 
     Raises:
-        TfdistrError: Another user could, or the file is not there.
+        TfdistrError: Another user could, or the file does not exist.
     """
     open_own(path).close()
 
@@ -120,11 +120,11 @@ def open_own(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a file of the run directory whose content is executed after reading.
 
     Raises:
-        TfdistrError: Another user could have written to it or replaced it, or it is not there.
+        TfdistrError: Another user could have written to it or replaced it, or it does not exist.
     """
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        # The descriptors keep what was checked, even if somebody changes the names meanwhile.
+        # The descriptors keep the checked files, even if somebody changes the names meanwhile.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _check(Path(folder), os.fstat(descriptor))
@@ -133,9 +133,9 @@ def open_own(path: str | os.PathLike[str]) -> IO[bytes]:
             os.close(descriptor)
     except OSError as error:
         raise TfdistrError(
-            "The files of a job must be in its run directory until it has ended.",
+            "A file of a job is missing in its run directory.",
             received=f"{path}: {error.strerror}",
-            fix="Leave the run directory as it is while the job runs.",
+            fix="Do not change the run directory while the job runs.",
         ) from error
     try:
         _check(Path(path), os.fstat(file.fileno()))
@@ -149,8 +149,8 @@ def _check(path: Path, status: os.stat_result) -> None:
     reason = why_foreign(status)
     if reason is not None:
         raise TfdistrError(
-            "A run directory must be your own, and nobody else may write to it: what is read from it is run.",
+            "A run directory must be your own, and nobody else may write to it: files in it are executed.",
             received=f"{path}: {reason}",
-            fix="Train into a new run directory, which is made for you alone. (The file system must know "
+            fix="Train into a new run directory, which is made for you alone. (The file system must support "
             "owners and modes.)",
         )

@@ -1,8 +1,9 @@
 """Settings that make TensorFlow fast on the processor of a process.
 
-TensorFlow turns its oneDNN kernels off on x86 processors without AVX-512 VNNI, where they are faster, too.
-Without them, it also returns the memory of each step to the system, and requests it again in the next step.
-Most of these settings are read while libraries are loaded, so the launcher sets them for the workers.
+TensorFlow turns its oneDNN kernels off on x86 processors without AVX-512 VNNI, although they are faster
+there. Without them, it also returns the memory of each step to the system, and requests it again in the next
+step.
+Libraries read most of these settings at load, so the launcher sets them for the workers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that tune a new process.
 
     Args:
-        given: The variables that the process has in any case. They take precedence.
+        given: The variables that the process already has. They take precedence.
 
     Example:
         >>> "TF_ENABLE_ONEDNN_OPTS" in tuned_environment({"TF_ENABLE_ONEDNN_OPTS": "0"})
@@ -59,9 +60,9 @@ def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def tune_this_process(*, exact: bool = False) -> None:
-    """Tune this process, unless tfdistr has started it: with what can still be set.
+    """Tune this process with settings that still have an effect, unless tfdistr has started it.
 
-    If TensorFlow is already loaded without oneDNN, say once what would make it faster.
+    If TensorFlow is already loaded without oneDNN, log once how to make it faster.
 
     Args:
         exact: Whether the results must be bitwise identical to those of other processes.
@@ -128,7 +129,7 @@ def _has_huge_pages() -> bool:
 
 
 def _keep_memory() -> None:
-    """Set what ``_KEEP_MEMORY`` sets, in a process that runs already."""
+    """Apply ``_KEEP_MEMORY`` in a running process."""
     if _GLIBC in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return
     with contextlib.suppress(OSError, AttributeError):  # not glibc

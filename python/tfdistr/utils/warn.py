@@ -1,4 +1,4 @@
-"""Warnings of tfdistr: in the session of the user, they are warnings of its language.
+"""The warnings of tfdistr: in the user's session, they are warnings of its language.
 
 The core logs a warning with ``log.warning()``, wherever it is. In a session this becomes a warning of Python
 or of R. In the process of a worker it becomes an event, and the session warns.
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 from tfdistr.errors import BatchLossWarning, TfdistrWarning
 from tfdistr.utils.interrupts import defer_sigint
 
-#: For ``log.warning(..., extra=NOTE)``: the record only says how far something is, so it is shown as a line.
+#: For ``log.warning(..., extra=NOTE)``: the record only reports progress, so it is shown as a line.
 NOTE = {"is_note": True}
 
-#: For ``log.warning(..., extra=ABOUT_BATCH)``: the warning has a class of its own.
+#: For ``log.warning(..., extra=ABOUT_BATCH)``: the warning has its own class.
 ABOUT_BATCH = {"category": "batch_loss"}
 _CLASSES = {"batch_loss": BatchLossWarning}
 
-# A warning is about the code that called these.
+# A warning is about the code that called these functions.
 _NOT_OF_USER = frozenset(("tfdistr", "logging", "keras", "tensorflow"))
 
 
@@ -47,9 +47,9 @@ def _level_of_user() -> int:
 
 
 class Warnings(logging.Handler):
-    """Passes on the warnings that tfdistr logs in this process.
+    """A handler that forwards the warnings that tfdistr logs in this process.
 
-    What `tell` raises passes through the call that has logged the warning.
+    Errors of `tell` pass through the call that has logged the warning.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Warnings(logging.Handler):
         self.tell_of_user: Callable[[str], object] = warn
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Pass a record on; without the lock, because `tell` may call code of the user."""
+        """Forward a record; without the lock, because `tell` may call user code."""
         category = getattr(record, "category", None)
         send = self.note if getattr(record, "is_note", False) else self.tell
         send(record.getMessage(), *([category] if category else []))
@@ -88,10 +88,10 @@ logging.getLogger("tfdistr").addHandler(WARNINGS)
 
 
 def warn_by(tell: Callable[..., object]) -> None:
-    """Set what warns the user of this session. R calls it."""
+    """Set the function that warns the user of this session. R calls it."""
     WARNINGS.tell = WARNINGS.tell_of_user = defer_sigint(tell)
 
 
 def user_warned(message: str) -> None:
-    """Pass on a warning of the user's code in R, in the process of a worker."""
+    """Forward a warning of the user's R code, in the process of a worker."""
     WARNINGS.tell_of_user(message)

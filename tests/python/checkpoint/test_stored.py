@@ -42,7 +42,7 @@ class Run:
         self.folder = CheckpointFolder(folder / "checkpoints", job)
 
     def save(self, *position: int, **given: Any) -> None:
-        if self.claim._made is None:
+        if self.claim._generation is None:
             self.claim.make()
         made = checkpoint(*position, **given)
         self.stored.save(made.position, self.folder.save(made))
@@ -280,7 +280,7 @@ def test_a_claim_that_comes_late_is_none(tmp_path):
     store = Store(URL)
     store.remove(max(name for name in store.names() if name.endswith("/writer")))
     late = Claim(store)
-    late._made = RunGeneration(1, "0" * 16)
+    late._generation = RunGeneration(1, "0" * 16)
     with pytest.raises(CheckpointError, match=r"process .* has taken it over"):
         late.check()
     store.write("generations/000009-0123456789abcdef/000001-000000000.mark", b"")

@@ -151,7 +151,7 @@ def test_without_r(file, monkeypatch, tmp_path):
     monkeypatch.delenv("R_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert message(lambda: tfdistr.r_function(file, "build")) == (
-        "Functions of R need R.\n"
+        "R functions need R.\n"
         "Received: no R_HOME, and no Rscript on PATH\n"
         "Fix: Install R, or set the environment variable R_HOME to the folder that `R RHOME` prints."
     )
@@ -176,7 +176,7 @@ def fake_r(folder: Path, monkeypatch, script: str) -> str:
     [
         (
             "echo 'tfdistr: version '",
-            "Functions of R need the R package tfdistr.\n"
+            "R functions need the R package tfdistr.\n"
             "Received: none in the libraries of {r}\n"
             "Fix: Install it in this R, or name its library in the environment variable R_LIBS.",
         ),
@@ -188,13 +188,13 @@ def fake_r(folder: Path, monkeypatch, script: str) -> str:
         ),
         (
             "echo 'Error: no libR.so' >&2; exit 3",
-            "Functions of R need an R that works.\n"
+            "R functions need a working R installation.\n"
             "Received: {r}: Error: no libR.so\n"
             "Fix: See: {r} -e 'library(tfdistr)'",
         ),
         (
             "exit 0",
-            "Functions of R need an R that works.\n"
+            "R functions need a working R installation.\n"
             "Received: {r}: it says nothing\n"
             "Fix: See: {r} -e 'library(tfdistr)'",
         ),
@@ -214,7 +214,7 @@ def test_the_file_must_stay_as_it_is(file):
     file.unlink()
     gone = message(function.check_file)
     rule = "A function of a file needs its file, unchanged, wherever it is called.\n"
-    fix = "\nFix: Put the file back as it was, or train again with the file as it is now."
+    fix = "\nFix: Restore the file, or train again with the changed file."
     assert changed == f"{rule}Received: {file}, which has changed since 'build' was named{fix}"
     assert gone == f"{rule}Received: {file}: No such file or directory{fix}"
 
@@ -242,9 +242,9 @@ def test_with_an_r_that_rpy2_cannot_use(monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     fakes["rpy2"].rinterface, fakes["rpy2"].robjects = fakes["rpy2.rinterface"], fakes["rpy2.robjects"]
     assert message(embedded.start) == (
-        "R in this process needs an R that rpy2 can use, with the R package tfdistr.\n"
+        "rpy2 cannot start R with the R package tfdistr in this process.\n"
         "Received: there is no package called 'tfdistr'\n"
-        "Fix: See: python -m rpy2.situation, and R_LIBS for the libraries of R packages."
+        "Fix: Run python -m rpy2.situation, and check R_LIBS for the libraries of R packages."
     )
 
 

@@ -63,9 +63,9 @@ def test_bytes_become_text_if_they_are_text():
 def test_whole_numbers_that_r_does_not_have_are_an_error(value, shown):
     with pytest.raises(ArgumentError) as caught:
         for_r(value)
-    assert caught.value.message == "R must have every whole number of the result: it has those up to 2^53."
+    assert caught.value.message == "R cannot represent a whole number of the result above 2^53."
     assert caught.value.received == shown
-    assert caught.value.fix == "Read the result in Python, or let a model give smaller numbers or text."
+    assert caught.value.fix == "Read the result in Python, or make the model return smaller numbers or text."
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_one_pod_and_other_processes_join_nothing() -> None:
 def test_a_pod_joins_and_knows_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("SLURM_", "PMI_", "TF_CONFIG"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr("tfdistr.strategies.rank._made", [])
+    monkeypatch.setattr("tfdistr.strategies.rank._own_strategy", [])
     for name, value in POD.items():
         monkeypatch.setenv(name, value)
     assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (1, 3, False)

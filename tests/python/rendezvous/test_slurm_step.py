@@ -175,7 +175,7 @@ def test_tf_config_comes_before_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_place_of_a_task_is_known_before_there_is_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfdistr.strategies.rank._made", [])
+    monkeypatch.setattr("tfdistr.strategies.rank._own_strategy", [])
     for name, value in TASK.items():
         monkeypatch.setenv(name, value)
     assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (3, 5, False)

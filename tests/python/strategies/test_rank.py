@@ -25,7 +25,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith(("SLURM_", "PMI_", "PMIX_", "OMPI_", "TF_CONFIG")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr("tfdistr.strategies.rank._made", [])
+    monkeypatch.setattr("tfdistr.strategies.rank._own_strategy", [])
 
 
 def place() -> tuple[Any, int, bool]:

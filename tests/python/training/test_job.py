@@ -187,7 +187,7 @@ def test_what_cannot_be_sent_is_refused(tmp_path, thing, received):
     with pytest.raises(ArgumentError) as caught:
         job(model=lambda: thing).save(tmp_path)
     assert str(caught.value).splitlines() == [
-        "What the workers run must be such that it can be sent to other processes.",
+        "Cannot serialize the job for the workers.",
         f"Received: {received}",
         "Fix: Make models, datasets and callbacks inside the functions, not outside of them; "
         "pass `callbacks` as a function that returns the list.",

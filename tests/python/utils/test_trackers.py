@@ -29,7 +29,7 @@ def test_a_callback_of_a_tracker_is_not_sent():
     with pytest.raises(ArgumentError) as caught:
         check_not_sent([Other(), Own()])
     assert str(caught.value).splitlines() == [
-        "The callback of a tracker must be made where its run is: in the worker.",
+        "The callback of a tracker must be created where its run is: in the worker.",
         "Received: an object of class my_callbacks.Own in the list `callbacks`",
         "Fix: Pass `callbacks` as a function that starts the run where is_chief() is true, and returns the "
         "callback in a list.",
@@ -66,7 +66,7 @@ def test_a_run_that_cannot_be_ended_is_a_warning(ended, monkeypatch):
         raise OSError("no server")
 
     monkeypatch.setattr(sys.modules["mlflow"], "flush_async_logging", fail)
-    with pytest.warns(UserWarning, match="The run of mlflow could not be ended: OSError: no server"):
+    with pytest.warns(UserWarning, match="Cannot end the run of mlflow: OSError: no server"):
         end_runs("FINISHED")
     assert ended == [0]  # that of W&B is ended all the same
 
@@ -74,7 +74,7 @@ def test_a_run_that_cannot_be_ended_is_a_warning(ended, monkeypatch):
 def test_a_server_that_does_not_answer_is_not_awaited(ended, monkeypatch):
     answer = threading.Event()
     monkeypatch.setattr(sys.modules["mlflow"], "flush_async_logging", answer.wait)
-    with pytest.warns(UserWarning, match=r"The run of mlflow could not be ended: it took more than 0\.1 s"):
+    with pytest.warns(UserWarning, match=r"Cannot end the run of mlflow: it took more than 0\.1 s"):
         end_runs("FAILED", seconds=0.1)
     answer.set()
     assert 1 in ended

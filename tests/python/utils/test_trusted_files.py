@@ -29,7 +29,7 @@ def foreign(folder: Path, kind: str) -> str:
     """Make a folder one to which others can write, and say why it is that then."""
     if kind == "owner":
         os.chown(folder, 65534, 65534)
-        return "it belongs to the user with number 65534, and this is the one with 0"
+        return "it belongs to the user with id 65534, and this process to id 0"
     mode = {"group": 0o770, "all": 0o707}[kind]
     folder.chmod(mode)
     return f"others can write to it (mode {mode:o})"
@@ -52,9 +52,9 @@ def test_a_run_directory_of_others_is_refused(tmp_path: Path, kind: str) -> None
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: None, [1.0], [1.0], cluster=local_cluster(1), run_dir=folder)
     assert str(caught.value).splitlines() == [
-        "`run_dir` must be your own, and nobody else may write to it: what is read from it is run.",
+        "`run_dir` must be your own, and nobody else may write to it: files in it are executed.",
         f"Received: {folder}: {reason}",
-        "Fix: Name a folder that is not there yet: it is made for you alone. (The file system must know "
+        "Fix: Pass a folder that does not exist yet: it is made for you alone. (The file system must support "
         "owners and modes.)",
     ]
     assert not list(folder.iterdir())
@@ -72,9 +72,9 @@ def test_pickles_and_results_of_others_are_not_read(tmp_path: Path, kind: str) -
         with pytest.raises(TfdistrError) as caught:
             read()
         assert str(caught.value).splitlines() == [
-            "A run directory must be your own, and nobody else may write to it: what is read from it is run.",
+            "A run directory must be your own, and nobody else may write to it: files in it are executed.",
             f"Received: {tmp_path}: {reason}",
-            "Fix: Train into a new run directory, which is made for you alone. (The file system must know "
+            "Fix: Train into a new run directory, which is made for you alone. (The file system must support "
             "owners and modes.)",
         ]
 

@@ -176,7 +176,7 @@ class Driver:
     """
 
     def __init__(self, spec: Mapping[str, Any], said: Input, say: Callable[..., None]) -> None:
-        self._spec, self._said, self._say = spec, said, say
+        self._spec, self._input, self._say = spec, said, say
         self._group: Any = None
         self._own_group = False
         self._actors: list[Any] = []
@@ -189,7 +189,7 @@ class Driver:
         self.place()
         facts = self.look()
         self._say(placed=facts)
-        answer: dict[str, Any] = self._said.next()
+        answer: dict[str, Any] = self._input.next()
         self.watch(answer["start"])
 
     # --- The start
@@ -230,7 +230,7 @@ class Driver:
         self._own_group = True
         began, timeout, told, scarce = time.monotonic(), self._spec["timeout"], False, 0
         while not self._group.wait(_POLL_INTERVAL):
-            self._said.all()
+            self._input.all()
             waited = time.monotonic() - began
             # A lost node may still be counted at the first poll.
             scarce = scarce + 1 if self._room() < self._spec["workers"] else 0
@@ -304,7 +304,7 @@ class Driver:
         left = references
         while left:
             _, left = ray.wait(left, num_returns=len(left), timeout=_POLL_INTERVAL)
-            self._said.all()
+            self._input.all()
             if left and time.monotonic() > until:
                 raise RefusedError("slow", count=len(left), waited=self._spec["start_timeout"])
         try:
@@ -325,7 +325,7 @@ class Driver:
         outputs = [_Lines() for _ in self._actors]
         asked = {actor.exchange.remote([], _WAIT): index for index, actor in enumerate(self._actors)}
         while True:
-            for word in self._said.all():
+            for word in self._input.all():
                 signals[word["rank"]].append(word["signal"])
             if not asked:
                 time.sleep(_POLL_INTERVAL / 2)

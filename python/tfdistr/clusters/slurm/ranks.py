@@ -79,7 +79,7 @@ class Ranks(RemoteJob):
         self._output: Tail | ProgramOutput = Tail(self._log)
         self._lines: list[str] = []
         self._step = ""
-        self._asked = False
+        self._stop_requested = False
 
     def send(self, worker: RemoteWorker, number: signal.Signals) -> None:
         """End all ranks: srun forwards the request."""

@@ -101,37 +101,37 @@ class BatchJob(Ranks):
             self._note(state)
         if state.name in ENDED:
             self._end_of_job(state)
-        elif not self._runs and not self._asked:
+        elif not self._runs and not self._stop_requested:
             self._check_queue()
 
     def _pause(self) -> float:
         """Return the poll interval for Slurm's controller, which has other users."""
-        if self._asked or len(self.running) < len(self.workers):
+        if self._stop_requested or len(self.running) < len(self.workers):
             return _POLL_INTERVAL
         return min(_LONGEST_POLL_INTERVAL, max(_POLL_INTERVAL, (time.monotonic() - self._submitted) / 20))
 
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
-        if not self._asked:
+        if not self._stop_requested:
             self._by_others = self._over or state_of(self._job).name in (*ENDED, "COMPLETING")
         if self._over:
             return
-        if self._runs and not self._asked and not kill:
+        if self._runs and not self._stop_requested and not kill:
             ask("scancel", "--signal=INT", self._job)  # to the guards, which stop their workers quickly
-        elif not self._killed and (kill or not self._asked):
+        elif not self._killed and (kill or not self._stop_requested):
             self._killed = True
             ask("scancel", self._job)
-        self._asked = True
+        self._stop_requested = True
 
     def reap(self) -> None:
         """Wait until Slurm has no process of the job."""
-        until = time.monotonic() + (_TO_END if not self._asked else 0.0)
+        until = time.monotonic() + (_TO_END if not self._stop_requested else 0.0)
         for limit in (until, until + _GONE):
             while not self._over and time.monotonic() < limit:
                 self.look()
                 time.sleep(0.1)
             if not self._over and limit == until:
-                self._asked = True
+                self._stop_requested = True
                 ask("scancel", self._job)
         if not self._over:
             self._lose(f"Slurm job {self._job} is {self._state}")
@@ -172,7 +172,7 @@ class BatchJob(Ranks):
         self._read(final=True)
         self._over = True
         what, fix = f"Slurm job {self._job} ended: {state}", _FIXES.get(state.name)
-        by_others = self._by_others or (state.name == "CANCELLED" and not self._asked)
+        by_others = self._by_others or (state.name == "CANCELLED" and not self._stop_requested)
         if self.failure is None and (by_others or state.name in _FIXES):
             # Slurm has killed the workers: their own exit statuses only show the signal.
             ended = [rank for rank in self.workers if rank.exit_code != 0]

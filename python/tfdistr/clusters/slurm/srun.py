@@ -44,9 +44,9 @@ class Srun(Ranks):
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
         # For the guard of srun, a second signal means that srun kills its step at once.
-        if kill or not self._asked:
+        if kill or not self._stop_requested:
             self._process.send_signal(signal.SIGINT)
-        self._asked = True
+        self._stop_requested = True
 
     def reap(self) -> None:
         """Wait until srun exits."""

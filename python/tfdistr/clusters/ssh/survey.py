@@ -136,10 +136,10 @@ class _Query:
         self._timeout = timeout
         self._error: str | None = None
         self._process: subprocess.Popen[str] | None = None
-        self._output = self._said = ""
+        self._output = self._errors = ""
         option = f"-oConnectTimeout={max(1, int(min(timeout, CONNECT)))}"
         command = ssh_command(ssh, host, [sys.executable, "-"], option)
-        self._began = self._ended = time.time()
+        self._sent = self._answered = time.time()
         self._end = time.monotonic() + timeout
         try:
             self._process = subprocess.Popen(
@@ -155,8 +155,8 @@ class _Query:
     def _talk(self, script: str) -> None:
         assert self._process is not None
         with contextlib.suppress(OSError, ValueError):  # it was stopped
-            self._output, self._said = self._process.communicate(script)
-        self._ended = time.time()
+            self._output, self._errors = self._process.communicate(script)
+        self._answered = time.time()
 
     def answer(self) -> Answer:
         """Wait for the answer."""
@@ -172,10 +172,10 @@ class _Query:
         except (ValueError, IndexError):
             status = self._process.returncode
             silent = f"ssh prints nothing, and exits with status {status}"
-            last = (self._said.strip().splitlines() or [silent])[-1]
+            last = (self._errors.strip().splitlines() or [silent])[-1]
             there = f"The same Python must be at this path on that host: {sys.executable}."
             return Answer(self._host, failure=last, fix=there if status in _NO_PYTHON else here)
-        before, after = facts["time"] - self._ended, facts["time"] - self._began
+        before, after = facts["time"] - self._answered, facts["time"] - self._sent
         return Answer(self._host, facts, ahead=before if before > 0 else min(after, 0.0))
 
     def stop(self) -> None:

@@ -82,7 +82,7 @@ class _WaitingRank:
 
     def __init__(self, process: int, mapped_names: Callable[[int], set[Path]]) -> None:
         self._process, self._mapped_names = process, mapped_names
-        self._said = b""
+        self._output = b""
         self.job, self.started, self.ended = "", False, False
         self.mapped: set[Path] = set()
 
@@ -90,12 +90,12 @@ class _WaitingRank:
         """Wait for a message, at most ``seconds``. Return whether the rank still has to start."""
         if select.select([sys.stdin], [], [], seconds)[0]:
             part = os.read(sys.stdin.fileno(), 1024)
-            self._said += part
+            self._output += part
             self.ended = not part
         # Its forks may keep its end of the pipe open.
         self.ended = self.ended or os.getppid() != self._process
         self.mapped |= self._mapped_names(self._process)
-        *lines, _ = self._said.decode().split("\n")
+        *lines, _ = self._output.decode().split("\n")
         self.job, self.started = lines[0] if lines else "", len(lines) > 1
         return not (self.started or self.ended)
 

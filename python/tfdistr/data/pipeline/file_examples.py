@@ -37,7 +37,7 @@ class RecentBlocks:
     def __init__(self, source: Blocks) -> None:
         self._source = source
         self._leaves = leaves_of(source.structure)
-        self._kept: OrderedDict[int, list[Array]] = OrderedDict()
+        self._recent: OrderedDict[int, list[Array]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()  # several batches may be made at the same time
 
@@ -54,14 +54,14 @@ class RecentBlocks:
 
     def _decoded(self, block: int) -> list[Array]:
         with self._lock:
-            if block in self._kept:
-                self._kept.move_to_end(block)
-                return self._kept[block]
+            if block in self._recent:
+                self._recent.move_to_end(block)
+                return self._recent[block]
             arrays = self._source.read(block)
-            self._kept[block] = arrays
+            self._recent[block] = arrays
             self._bytes += _size(arrays)
-            while len(self._kept) > _FEWEST and self._bytes > CACHE_BYTES:
-                _, left = self._kept.popitem(last=False)
+            while len(self._recent) > _FEWEST and self._bytes > CACHE_BYTES:
+                _, left = self._recent.popitem(last=False)
                 self._bytes -= _size(left)
             return arrays
 
@@ -88,17 +88,17 @@ class DecodedStore:
         formats = [(np.int64, (2,)) if leaf.is_text else (leaf.kind, leaf.shape) for leaf in leaves]
         self._names = [f"part {place}" for place in range(len(leaves))]
         row = np.dtype({"names": self._names, "formats": formats}, align=True)
-        self._noted, self._rows = memory.arrays(
+        self._marks, self._rows = memory.arrays(
             [((len(source.ends),), np.dtype(bool)), ((len(source),), row)]
         )
         # The marks that this worker has read: it can read these blocks without the lock.
-        self._known = np.zeros(len(source.ends), bool)
+        self._present = np.zeros(len(source.ends), bool)
         self._filling = threading.Lock()
 
     def take(self, indices: Array) -> list[Array]:
         """Return the rows with these indices, an array for each leaf."""
         blocks = np.searchsorted(self._source.ends, indices, side="right")
-        if not self._known[blocks].all():
+        if not self._present[blocks].all():
             self._fill(np.unique(blocks))
         rows = self._rows.take(indices)
         return [
@@ -109,13 +109,13 @@ class DecodedStore:
     def _fill(self, blocks: Array) -> None:
         with self._filling:
             with self._memory.lock():
-                self._known |= self._noted
-            missing = blocks[~self._known[blocks]]
+                self._present |= self._marks
+            missing = blocks[~self._present[blocks]]
             # Workers need many of the same blocks at first, so each starts with another one.
             for block in np.roll(missing, os.getpid() % max(len(missing), 1)).tolist():
                 with self._memory.lock():
-                    self._known |= self._noted
-                if not self._known[block]:
+                    self._present |= self._marks
+                if not self._present[block]:
                     self._write(block)
 
     def _write(self, block: int) -> None:
@@ -126,8 +126,8 @@ class DecodedStore:
                 self._rows[name][start:end] = self._disk.put(array.tolist()) if text else array
             start = end
         with self._memory.lock():
-            self._noted[block] = True
-        self._known[block] = True
+            self._marks[block] = True
+        self._present[block] = True
 
     @property
     def _disk(self) -> HostDisk:
@@ -210,10 +210,10 @@ def _reader(
         return DecodedStore(source, memory).take, "decoded into memory"
     if isinstance(source, Single):
         return source.take, "by index"
-    return _kept(source, name, memory, shuffle)
+    return _stored(source, name, memory, shuffle)
 
 
-def _kept(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple[Take, str]:
+def _stored(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple[Take, str]:
     if not shuffle and not source.only_once:
         return RecentBlocks(source).take, "in the order of the files"
     try:

@@ -26,7 +26,7 @@ class ParquetBlocks(TableBlocks):
 
     def __init__(self, files: Sequence[str], sizes: Sequence[int], wanted: Wanted) -> None:
         self._files = open_all(files, sizes)
-        described = [_described(path) for path in files]
+        described = [_metadata_of(path) for path in files]
         self._metadata = [metadata for metadata, _ in described]
         self._groups: list[tuple[int, int]] = []  # file, row group
         places: list[Where] = []
@@ -72,7 +72,7 @@ class ParquetBlocks(TableBlocks):
         return None
 
 
-def _described(path: str) -> tuple[Any, Any]:
+def _metadata_of(path: str) -> tuple[Any, Any]:
     with _open(path) as opened:
         return opened.metadata, opened.schema_arrow
 

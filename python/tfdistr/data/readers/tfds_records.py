@@ -65,9 +65,9 @@ class Kept:
         kinds = [np.dtype(floatx if s.dtype.is_floating else s.dtype.as_numpy_dtype) for s in leaves]
         self._types = [tf.as_dtype(kind) for kind in kinds]
         examples = [((len(records), *s.shape), kind) for s, kind in zip(leaves, kinds, strict=True)]
-        self._noted, *self._arrays = memory.arrays([((len(records),), np.dtype(bool)), *examples])
+        self._marks, *self._arrays = memory.arrays([((len(records),), np.dtype(bool)), *examples])
         # The marks that this worker has read: it can read their examples without the lock.
-        self._known = np.zeros(len(records), bool)
+        self._present = np.zeros(len(records), bool)
         self._decoded = tf.function(self._decode_all, input_signature=[tf.TensorSpec([None], tf.int64)])
 
     def batch(self, indices: tf.Tensor) -> Any:
@@ -95,17 +95,17 @@ class Kept:
 
     def _missing(self, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the indices of the examples that are not decoded."""
-        if not self._known[indices].all():
+        if not self._present[indices].all():
             with self._memory.lock():
-                self._known |= self._noted
-        missing: np.ndarray[Any, Any] = indices[~self._known[indices]]
+                self._present |= self._marks
+        missing: np.ndarray[Any, Any] = indices[~self._present[indices]]
         return missing
 
     def _keep(self, indices: np.ndarray[Any, Any], parts: Sequence[np.ndarray[Any, Any]]) -> None:
         for array, part in zip(self._arrays, parts, strict=True):
             array[indices] = part
         with self._memory.lock():
-            self._noted[indices] = True
+            self._marks[indices] = True
 
     def _look(self, indices: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         """Return the indices of the examples that are not decoded. If there are none, also return all."""

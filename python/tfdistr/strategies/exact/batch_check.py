@@ -103,7 +103,7 @@ def _compare(extended: OneReplica, model: keras.Model, batch: Any, names: str) -
     probe = _GradientProbe(extended, model)
     batches = {"AB": (a, b), "again": (a, b), "BA": (b, a), "AA": (a, a), "BB": (b, b), "A": (a,), "B": (b,)}
     for name, parts in batches.items():
-        gradients = probe.gradients(_joined(parts))
+        gradients = probe.gradients(_concatenated(parts))
         if probe.communicates or not gradients:
             return None
         if not all(np.isfinite(gradient).all() for gradient in gradients):
@@ -163,7 +163,7 @@ class _CheckedSums:
         return max(float(np.linalg.norm(total)) / max(size, least) for total, size in pairs)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _concatenated(parts: Sequence[Any]) -> Any:
     def join(*each: Any) -> Any:
         if each[0] is None or len(each) == 1:
             return each[0]

@@ -24,7 +24,7 @@ class LossWatch:
         self._collectives = collectives
         self._workers = num_workers
         self._index = index
-        self._said = False
+        self._has_logged = False
         with tf.device("CPU:0"):
             self._steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="watched_steps")
             self._first = tf.Variable(0, dtype=tf.int64, trainable=False, name="step_without_loss")
@@ -36,7 +36,7 @@ class LossWatch:
 
     def begin(self) -> None:
         """Start to count steps."""
-        self._said = False
+        self._has_logged = False
         self._steps.assign(0)
         self._first.assign(0)
 
@@ -55,8 +55,8 @@ class LossWatch:
         own = tf.one_hot(self._index, self._workers, on_value=self._first, off_value=tf.constant(0, tf.int64))
         (steps,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])
         first = {worker: int(step) for worker, step in enumerate(steps) if step > 0}
-        if first and not self._said:
-            self._said = True
+        if first and not self._has_logged:
+            self._has_logged = True
             worker, step = min(first.items(), key=lambda item: item[1])
             log.warning(
                 "The loss of worker %d is not finite since step %d of this training. Check the examples of "

@@ -66,7 +66,7 @@ class _Cut:
         given = {tensor.ref(): 0 for tensor in inputs}
         for number, exchange in enumerate(exchanges):
             given |= {tensor.ref(): number + 1 for tensor in exchange.sums}
-        self._given = given
+        self._stage_of = given
         starts = {tensor.deref().op.name: stage for tensor, stage in given.items()}
         updated = {exchange.sums[0].op.name for exchange in exchanges if exchange.updates}
         # Constants are in every stage, and so are variables, if no optimizer changes them between two stages.
@@ -90,14 +90,14 @@ class _Cut:
 
     def stage(self, number: int, results: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Return the inputs and the outputs of a stage."""
-        feeds = [ref for ref, stage in self._given.items() if stage <= number]
+        feeds = [ref for ref, stage in self._stage_of.items() if stage <= number]
         feeds += self._sorted(self._passed[number])
         needed = {tensor.ref(): None for tensor in results}
         needed |= {tensor.ref(): None for exchange in self._exchanges for tensor in exchange.sent}
         for later in self._passed[number + 1 :]:
             needed |= dict.fromkeys(self._sorted(later))
         own = [ref for ref in needed if (self._stage[ref.deref().op.name] or 0) == number]
-        fetches = [ref.deref() for ref in own if ref not in self._given]
+        fetches = [ref.deref() for ref in own if ref not in self._stage_of]
         reached = _reached(fetches, set(feeds))
         return [ref.deref() for ref in feeds if ref.deref().op.name in reached], fetches
 
