@@ -1,4 +1,4 @@
-"""tfdistr: one call trains a Keras 3 model on one or many workers, with the result of one.
+"""tfdistr: train a Keras 3 model on one machine or a cluster, with the result of one worker.
 
 A name is loaded when it is first used: ``import tfdistr`` does not start TensorFlow. So a launcher can set
 the environment of its workers, and a strategy can be made, before TensorFlow starts.

@@ -1,4 +1,4 @@
-"""``doctor()``: finds what keeps a cluster from starting, as seen from this machine, and says what to do."""
+"""``doctor()``: a diagnosis of problems that keep a cluster from starting, seen from this machine."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Diagnosis:
             if row.fix:
                 lines.append(f"{'':{sum(widths) + 4}}Fix: {row.fix}")
         failed = sum(row.status == _BAD for row in self.rows)
-        summary = f"{failed} of {len(self.rows)} checks failed." if failed else "All is well."
+        summary = f"{failed} of {len(self.rows)} checks failed." if failed else "All checks passed."
         return "\n".join([*lines, summary])
 
 
@@ -280,7 +280,7 @@ def _unreachable(check: str, error: OSError) -> Row:
     if isinstance(error, socket.gaierror):
         fix = "Correct the name, or make it known to this machine (DNS, /etc/hosts)."
     else:
-        fix = "See whether the machine is on, and whether a firewall lets this port through."
+        fix = "Check that the machine is on, and that no firewall blocks this port."
     return Row(check, _BAD, absence(error).partition(" ")[2], fix)
 
 
@@ -295,7 +295,7 @@ def _is_here(place: str) -> bool:
 
 
 def _in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Return the result of a coroutine, also where an event loop runs in the caller's thread."""
+    """Return the result of a coroutine, even if an event loop runs in the caller's thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work()).result()
 
@@ -356,7 +356,7 @@ def _mpi(timeout: float) -> list[Row]:
     library = " ".join(said.output.splitlines()[0].split()).strip("\0")
     if "MPICH" not in library:
         fix = "pip install mpich, unless the launcher of this MPI starts the workers."
-        return [Row("MPI", _NONE, f"mpi4py {version}, {library}: workers that meet use the ring", fix)]
+        return [Row("MPI", _NONE, f"mpi4py {version}, {library}: joined workers use the ring", fix)]
     return [Row("MPI", _OK, f"mpi4py {version}, {library}")]
 
 
@@ -368,7 +368,7 @@ def _gpus(timeout: float) -> list[Row]:
         fix = "Repair TensorFlow; see: python -c 'import tensorflow'"
         return [Row("import tensorflow", _BAD, said.failure, fix)]
     seen = json.loads(said.output.splitlines()[-1])
-    fix = "pip install 'tensorflow[and-cuda]'; see that the driver suits." if len(seen) < len(there) else ""
+    fix = "pip install 'tensorflow[and-cuda]'; check the driver." if len(seen) < len(there) else ""
     found = f"{len(there)} visible, TensorFlow sees {len(seen)}"
     return [Row("import tensorflow", _OK, "works"), Row("GPUs", _BAD if fix else _OK, found, fix)]
 

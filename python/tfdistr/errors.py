@@ -1,7 +1,7 @@
 """The errors and warnings of tfdistr.
 
-Each message states the rule, then the value that was received, then the fix. In R the errors are conditions
-of the classes ``tfdistr_error_<kind>`` and ``tfdistr_error``.
+Each message states what failed, then the received value, then the fix. In R the errors are conditions of the
+classes ``tfdistr_error_<kind>`` and ``tfdistr_error``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 #: The message that a failed worker leaves for its peers begins with this text.
 PEER_MARK = "tfdistr: failure of"
 
-#: The exit status of a job that was told to end and has saved a checkpoint (EX_TEMPFAIL of sysexits.h).
+#: The exit status of a preempted job that has saved a checkpoint (EX_TEMPFAIL of sysexits.h).
 STOPPED_STATUS = 75
 
 
@@ -20,7 +20,7 @@ class TfdistrError(Exception):
     """Base of every error that tfdistr raises on purpose.
 
     Args:
-        message: The rule that was broken.
+        message: What failed.
         received: The value that was received; shown after the rule.
         fix: What the user can do; shown last.
 
@@ -58,10 +58,10 @@ class ClusterConfigError(TfdistrError, ValueError):
 
 
 class ClusterStartError(TfdistrError, RuntimeError):
-    """The workers of a cluster could not be started or did not find each other.
+    """The workers of a cluster could not be started or did not join.
 
     Attributes:
-        worker: Index of a worker that did not come, if known.
+        worker: Index of a missing worker, if known.
         host: The machine of that worker.
     """
 
@@ -89,9 +89,9 @@ class CheckpointError(TfdistrError, RuntimeError):
 
 
 class JobStoppedError(TfdistrError, SystemExit):
-    """The job was told to end (SIGTERM). It has saved a checkpoint, from which it can continue.
+    """The job was preempted (SIGTERM). It has saved a checkpoint, from which it can resume.
 
-    A script that does not catch the error ends with the exit status ``STOPPED_STATUS``, 75. This status tells
+    A script that does not catch the error exits with the status ``STOPPED_STATUS``, 75. This status tells
     schedulers to try again later.
     """
 
@@ -155,14 +155,14 @@ class WorkerFailedError(TfdistrError, RuntimeError):
 
 
 class TfdistrWarning(UserWarning):
-    """What the user of a job should know. In R it is a warning of the class ``tfdistr_warning``.
+    """A warning for the user of a job. In R it is a warning of the class ``tfdistr_warning``.
 
-    Each warning is given once, though several workers have it. If `warnings.simplefilter("error")` makes it
+    Each warning is shown once, even if several workers have it. If `warnings.simplefilter("error")` makes it
     an error, the job ends, and so do its workers.
 
     Args:
         message: What the user should know.
-        worker: Index of the worker in which code of the user has warned; None if tfdistr warns.
+        worker: Index of the worker in which user code has warned; None if tfdistr warns.
 
     Example:
         >>> print(TfdistrWarning("the data has gaps", worker=1))

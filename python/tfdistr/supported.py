@@ -1,4 +1,4 @@
-"""The versions that tfdistr works with. `make versions` trains with the oldest, the newest, and others."""
+"""The supported versions. `make versions` trains with the oldest, the newest, and others."""
 
 from __future__ import annotations
 

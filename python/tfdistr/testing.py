@@ -117,11 +117,11 @@ def compare_fits(
         plan: The trainings.
         train: Called with the number of workers, the parts that a probe of the model is without (None for the
             model itself), and the arguments of ``distributed_fit()``.
-        predict: Called with the place of a result of the model itself; returns the outputs for the first
+        predict: Called with the index of a result of the model itself; returns the outputs for the first
             batch.
 
     Returns:
-        How the results differ, and why; None if they are the same.
+        The message about the difference and its reason; None if the results are the same.
     """
     fits = [train(number, None, plan.arguments) for number in plan.workers]
     study = plan.study(fits, [predict(place) for place in range(len(fits))])
@@ -131,6 +131,6 @@ def compare_fits(
         given = plan.arguments_of(experiment)
         try:
             experiment.done(train(experiment.workers, experiment.without, given))
-        except TfdistrError:  # the study then knows less
+        except TfdistrError:  # the study then has fewer results
             continue
     return study.message()

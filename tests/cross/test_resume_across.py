@@ -136,7 +136,7 @@ SAME_MODEL = (
     "Pass the `model` function of the run, or start a new run in another `run_dir`.",
 )
 SAME_JOB = (
-    "`resume` continues with a run of the same job: only `epochs` may be more.",
+    "Cannot resume: the job differs from the saved run. Only `epochs` may be larger.",
     "Pass the arguments of that run, or another `run_dir`.",
 )
 DENSE = "Dense(trainable = TRUE, units = {}, activation = relu, use_bias = TRUE)"

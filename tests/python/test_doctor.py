@@ -120,7 +120,7 @@ def test_an_address_of_another_machine_and_one_that_does_not_answer(of_cluster):
     assert (own.status, own.found) == ("-", "free, but 192.0.2.1 is no address of this machine")
     peer = rows[f"worker 1, {silent}"]
     assert (peer.status, peer.found) == ("FAIL", "does not answer")
-    assert peer.fix == "See whether the machine is on, and whether a firewall lets this port through."
+    assert peer.fix == "Check that the machine is on, and that no firewall blocks this port."
 
 
 def test_a_port_that_is_not_for_this_user(of_cluster, monkeypatch):
@@ -290,7 +290,7 @@ def test_what_is_installed(monkeypatch):
 def test_what_other_programs_say(monkeypatch, tmp_path):
     assert diagnosis._mpi(60)[0].status == "ok"
     monkeypatch.setattr(diagnosis, "PRINT_LIBRARY", "print('Open MPI v5.0.8')")
-    assert diagnosis._mpi(60)[0].found.endswith("Open MPI v5.0.8: workers that meet use the ring")
+    assert diagnosis._mpi(60)[0].found.endswith("Open MPI v5.0.8: joined workers use the ring")
     monkeypatch.setattr(diagnosis, "PRINT_LIBRARY", "raise SystemExit('no library')")
     assert diagnosis._mpi(60)[0].found.endswith(": no library")
 
@@ -327,7 +327,7 @@ def test_the_table():
         "1 of 2 checks failed.",
     ]
     assert "\033[31mlong  FAIL  broken\033[0m" in found.table(color=True)
-    assert str(Diagnosis([Row("a", "ok", "fine")])).splitlines()[-1] == "All is well."
+    assert str(Diagnosis([Row("a", "ok", "fine")])).splitlines()[-1] == "All checks passed."
     assert list(found.to_frame().columns) == ["check", "status", "found", "fix"]
 
 
@@ -338,7 +338,7 @@ def test_the_command_says_it_with_its_status(monkeypatch, tmp_path, capsys):
     plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(2)])
     file.write_text(plan[0].to_json())
     assert run(["doctor", str(file)]) == 0
-    assert capsys.readouterr().out.endswith("\nAll is well.\n")
+    assert capsys.readouterr().out.endswith("\nAll checks passed.\n")
     assert run(["doctor", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "ok"
     file.write_text("{")

@@ -41,10 +41,10 @@ class Caller:
 
     @contextlib.contextmanager
     def workers(self, job: Job, run_dir: Path) -> Iterator[WorkerProgram]:
-        """Prepare a run directory for the workers of a job, and give their program.
+        """Prepare a run directory for the workers of a job, and yield their program.
 
         R functions of a file need R workers. A Python function of a file needs only Python workers, if no
-        other part of the job is a function of R.
+        other part of the job is an R function.
         """
         r_functions = any(isinstance(part, FunctionByName | RFunction) for part in job.functions)
         if not r_functions and isinstance(job.model, PythonFunction):
@@ -65,7 +65,7 @@ class WorkerProgram(NamedTuple):
 
     Attributes:
         command: The program and its arguments; the run directory and the worker's index are appended.
-        env: Its environment variables; the variables of the user take precedence.
+        env: Its environment variables; the user's variables take precedence.
     """
 
     command: Sequence[str]

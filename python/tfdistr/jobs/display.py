@@ -1,4 +1,4 @@
-"""The display of a job's events (see `tfdistr.supervision.events`): what is shown, on any screen."""
+"""The display of a job's events (see `tfdistr.supervision.events`) on any screen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Screen(Protocol):
         """Warn the user; see `tfdistr.utils.warn.warn`."""
 
     def number(self, text: str) -> str:
-        """Return a number as the language of the session writes it."""
+        """Return a number in the syntax of the session's language."""
 
     def begin(self, title: str, steps: int | None) -> None:
         """Draw a bar, in place of the one before."""
@@ -60,13 +60,13 @@ def choose_display(verbose: Any, screen: Screen, *, auto: bool, drawable: bool) 
         raise ArgumentError(
             '`verbose` must be "auto", 0, 1 or 2.',
             received=repr(verbose),
-            fix="Use 0 for silence, 1 for a progress bar, 2 for one line an epoch.",
+            fix="Use 0 for silence, 1 for a progress bar, 2 for one line per epoch.",
         )
     return (Display, Bar if drawable else LineDisplay, LineDisplay)[level](screen)
 
 
 class Display:
-    """Warns the user, and shows the lines that the workers print; the other displays show more.
+    """The base display: it shows warnings and the lines that the workers print.
 
     Args:
         screen: The output.
@@ -86,7 +86,7 @@ class Display:
         except OSError as error:
             if error.errno not in REFUSES:
                 raise
-            message = f"Progress cannot be shown: {error.strerror}. The training continues."
+            message = f"Cannot show progress: {error.strerror}. The training continues."
             self._on_warning({"message": message})
 
     def close(self) -> None:
@@ -109,14 +109,14 @@ class Display:
 
 
 class ScriptDisplay(Display):
-    """Shows restarts too: the display of a script, whose trainings have displays of their own."""
+    """The display of a script, whose trainings have their own displays. It also shows restarts."""
 
     def _on_restart(self, event: Mapping[str, Any]) -> None:
         self._screen.line(f"Starting the workers again: {event['reason']}.")
 
 
 class LineDisplay(ScriptDisplay):
-    """Shows one line for each finished epoch."""
+    """A display with one line per finished epoch."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
@@ -149,7 +149,7 @@ class LineDisplay(ScriptDisplay):
 
 
 class Bar(LineDisplay):
-    """Shows these lines, and a bar over the steps of the running epoch, which vanishes at the end."""
+    """A display with these lines and a bar over the steps of the running epoch, removed at the end."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
@@ -200,9 +200,9 @@ def display_for_r(
         line: Prints a line.
         warn: Warns the user, with the index of the worker whose user code has warned, and the category.
         bar: Functions that draw a bar: "begin" with its title and its number of steps, "update" with the
-            step and the metrics, "done". None where no bar can be drawn.
+            step and the metrics, "done". None if no bar can be drawn.
         interactive: Whether a user watches the session.
-        of_script: Whether the events are those of a script; then `verbose` has no meaning.
+        of_script: Whether the events are those of a script; then `verbose` has no effect.
 
     Raises:
         ArgumentError: If `verbose` is something else.
@@ -214,7 +214,7 @@ def display_for_r(
 
 
 class _RScreen:
-    """An R session. SIGINT waits until a function of R has ended."""
+    """The screen of an R session. SIGINT waits until an R function has returned."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The JSON documents in the folder of a job: how they are written, and ``job.json``, which describes it."""
+"""The JSON documents in the folder of a job: their writer, and ``job.json``, which describes the job."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 JOB = "job.json"
 
-#: Documents of a run directory whose version only ``job.json`` says.
+#: Documents of a run directory whose version is only in ``job.json``.
 _WITHOUT_VERSION = ("event", "checkpoint")
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
     """Write a document. Only this user can read it. Its file is complete or it does not exist.
 
-    It is on the disk when this returns: no checkpoint may outlast the document that says which run it is of.
+    It is on the disk when this returns: no checkpoint may outlive the document that identifies its run.
 
     Raises:
         CheckpointError: The system refuses to write it. The earlier document stays.
@@ -70,7 +70,7 @@ def _plain(option: Any) -> Any:
 
 
 def write_job(job: Job, run_dir: Path, workers: int) -> None:
-    """Write ``job.json``: what the job is, without data, functions and environment variables.
+    """Write ``job.json``: the description of the job, without data, functions and environment variables.
 
     Args:
         job: The job.

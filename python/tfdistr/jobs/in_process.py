@@ -56,7 +56,7 @@ def train_here(
         caller: The calling language.
         run_dir: Folder or URL for the checkpoints, if the job has any; only the chief's is used.
         workers: Number of workers, if it differs from the strategy's.
-        find_lost: Names the lost process, if an error is about a process that does not train.
+        find_lost: Returns the lost process, if an error is about a process that does not train.
     """
     from tfdistr.training.tasks import run_task
 

@@ -1,4 +1,4 @@
-"""What a trained model is used for: ``evaluate()`` and ``predict()`` of a result, here or on a cluster."""
+"""``evaluate()`` and ``predict()`` of a result, in this process or on a cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def evaluate(
     source = _source(result, state.inputs, x, y, sample_weight, name=name)
     if isinstance(source, Arrays) and len(source.parts) == 1 and result.form.targets is not False:
         raise ArgumentError(
-            "evaluate() compares outputs with targets, so it needs `y`.",
+            "evaluate() needs `y`: it compares outputs with targets.",
             received=f"`{name}` without `y`",
             fix="Pass `y`, or a function or data set whose examples are pairs (x, y).",
         )
@@ -82,7 +82,7 @@ def predict(
     folder = None if output is None else _empty_folder(output)
     if folder is None and as_parquet:
         raise ArgumentError(
-            '`output_format="parquet"` is the format of files, so it needs `output`.',
+            '`output_format="parquet"` needs `output`, a folder for files.',
             received="no `output`",
             fix='Pass output="predictions", for example.',
         )
@@ -122,7 +122,7 @@ def _empty_folder(output: Any) -> Path:
         raise ArgumentError(
             "`output` must be a new or empty folder, so that nothing is overwritten.",
             received=str(folder),
-            fix="Name another folder, or remove this one.",
+            fix="Pass another folder, or remove this one.",
         )
     return folder
 
@@ -133,7 +133,7 @@ def _source(
     """Check data for a model.
 
     Raises:
-        ArgumentError: It has not the form of the data with which the model was trained.
+        ArgumentError: It does not have the form of the training data.
     """
     if isinstance(x, FunctionByName):
         return x
@@ -174,7 +174,7 @@ def _job(
                 received=f"steps={wanted}, where {source.examples} examples make {available} batches",
                 fix="Leave `steps` out to use all examples.",
             )
-    # In a cluster that this process has joined, each call is made as the first one was.
+    # In a cluster that this process has joined, each call has the settings of the first one.
     settings = JOINED.settings if cluster is None and joins else {}
     if task == "evaluate":
         settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
@@ -216,7 +216,7 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
 
 
 def _concatenated(files: list[Path]) -> np.ndarray[Any, Any]:
-    """Return the arrays of several files, one after the other."""
+    """Return the concatenated arrays of several files."""
     parts = [np.load(file, mmap_mode="r") for file in files]
     joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
     at = 0

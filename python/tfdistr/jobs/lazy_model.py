@@ -1,4 +1,4 @@
-"""The trained model of a result: it is made when it is first used, in any process."""
+"""The trained model of a result, which is made at its first use, in any process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LazyModel:
     """A trained model.
 
     Args:
-        recipe: Makes a model of its kind: what ``Job`` has as its model.
+        recipe: Makes a model of its kind, like the model of a ``Job``.
         read: Reads its state.
         build: Makes a model of its kind in this process, if ``recipe`` cannot.
         inputs: The inputs with which a model is built, for ``made``; see ``Training``.
@@ -58,9 +58,9 @@ class LazyModel:
         return self._build or self.recipe
 
     def state(self) -> ModelState:
-        """Return the state of the model, as it is now."""
+        """Return the current state of the model."""
         return self._read() if self._model is None else ModelState.of(self._model, self._inputs)
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
-        """Return the same state, for models that are made in another way."""
+        """Return the same state, with another recipe for the model."""
         return LazyModel(recipe, self.state, build)

@@ -1,4 +1,4 @@
-"""The cluster that this process has joined by hand, and what its peers hear of a failure."""
+"""The cluster that this process has joined by hand, and the reports of failures to its peers."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ class Membership:
         del how["start_timeout"]  # only the first call starts the cluster
         if self._failure:
             raise ClusterStartError(
-                "A cluster trains until one of its workers fails: its connections are closed then.",
+                "A worker of this cluster has failed, so its connections are closed.",
                 received=f"a call after this: {self._failure}",
-                fix="Start the process, or the session, of each worker again.",
+                fix="Restart the process, or the session, of each worker.",
             )
         if self._strategy is None:
             self._strategy, self._how = MultiWorkerMirroredStrategy(**job.strategy_options), how
         other = [name for name in how if how[name] != self._how[name]]
         if other:
             raise ClusterStartError(
-                "A process joins one cluster, in its first call, and stays in it.",
+                "Cannot join another cluster: a process stays in the cluster of its first call.",
                 received=" and ".join(
                     f"{name} {how[name]!r}, where the first call had {self._how[name]!r}" for name in other
                 ),
-                fix="Call as the first call did, or start the process of each worker again.",
+                fix="Pass the arguments of the first call, or restart the process of each worker.",
             )
         return self._strategy
 
     def note_failure(self, message: str) -> None:
-        """Note why a job has failed; the cluster then trains no other job."""
+        """Record why a job has failed; the cluster then trains no other job."""
         if self._strategy is not None and self._strategy.num_workers > 1:
             self._failure = message.partition("\n")[0]
 
@@ -73,7 +73,7 @@ JOINED = Membership()
 
 
 class InformedPeers:
-    """The peers of this worker. Within the context, they are told if this worker fails.
+    """The peers of this worker. The context reports a failure of this worker to them.
 
     An error of the context that is about a peer becomes the failure of that peer.
 
@@ -111,7 +111,7 @@ class InformedPeers:
     def wait_for_uploads(self) -> None:
         """Wait until the chief has uploaded all; the chief calls it then.
 
-        TensorFlow would end the process of the chief when its peers have left.
+        TensorFlow would kill the chief's process when its peers have left.
         """
         if self._wait and self._strategy.collectives is not None:
             with self:

@@ -1,4 +1,4 @@
-"""A job on workers that tfdistr starts, watches, restarts, and ends."""
+"""A job on workers that tfdistr starts, watches, restarts and stops."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ log = logging.getLogger("tfdistr")
 
 
 class Summary(Protocol):
-    """Handles the events of a job, and adds the strategy's part to the result."""
+    """A handler of a job's events that adds the strategy's part to the result."""
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Handle an event, and pass it on."""
 
     def recall(self, result: Mapping[str, Any]) -> None:
-        """Take what it needs from the result of a complete run, instead of events."""
+        """Load its data from the result of a complete run, instead of events."""
 
     def params(self, job: Job, cluster: Any) -> dict[str, Any]:
         """Return the strategy's numbers in the result, beside the numbers of every job."""
@@ -75,10 +75,10 @@ class PlainSummary:
         self._on_event(event)
 
     def recall(self, result: Mapping[str, Any]) -> None:
-        """Take nothing."""
+        """Do nothing."""
 
     def params(self, job: Job, cluster: Any) -> dict[str, Any]:
-        """Nothing."""
+        """Return an empty dictionary."""
         return {}
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _fit(
         result = _result(job, _rows(statuses, backend), cluster, summary, caller, run_dir)
         result = _record_result(result, run_dir, stored)
     if stored:
-        stored.end()  # a SIGTERM that came too late must not end this process before
+        stored.end()  # a late SIGTERM must not kill this process before
     preemption.pass_on()
     return result
 
@@ -157,7 +157,7 @@ def _events(
 
     def on_event(event: dict[str, Any]) -> None:
         if event["event"] == "unsaved":
-            preemption.release()  # nobody would handle the signal
+            preemption.release()  # no worker would handle the signal
         summary(event)
         if stored:
             stored.on_event(event)
@@ -173,7 +173,7 @@ def _result(
     caller: Caller,
     run_dir: Path,
 ) -> Outcome:
-    """Return the result of a job whose processes have ended with the states ``rows``."""
+    """Return the result of a job whose processes have exited with the states ``rows``."""
     workers = len(rows) if job.recovery.min_workers else cluster.workers
     numbers = {**load_ways(run_dir), "workers": workers}
     # Only an R function may be one that this process cannot call; else the caller's own model is the one.
@@ -201,7 +201,7 @@ def _with_restarts(
 ) -> tuple[Backend, list[WorkerStatus]]:
     """Run the workers. After a failure, restart all workers, or all but the failed worker.
 
-    If the number of workers may change, the job takes workers back at its next checkpoint.
+    If the number of workers may change, the job adds lost workers again at its next checkpoint.
     """
     whole, stop = backend, checkpoint_folder(run_dir) / STOP
 
@@ -226,20 +226,20 @@ def _with_restarts(
             stop.unlink(missing_ok=True)
             keep_logs(run_dir, backend.cluster.workers, f"stopped-{attempt}")
             backend = whole
-            message = f"The job takes workers back: it continues with {whole.cluster.workers} workers."
+            message = f"Workers are available again: the job continues with {whole.cluster.workers} workers."
             on_event({"event": "warning", "message": message, "worker": None, "time": time.time()})
         except (WorkerFailedError, ClusterStartError) as error:
-            if preemption.signalled:  # some workers may have got it before they could save
+            if preemption.signalled:  # some workers may have received it before they could save
                 keep_run_dir(run_dir)
                 raise stopped(restarts.position, run_dir) from error
-            started = attempt > 1 or isinstance(error, WorkerFailedError)  # else the job has never run
+            started = attempt > 1 or isinstance(error, WorkerFailedError)  # otherwise the job has never run
             again, fewer = started and restarts.another(), None
             if started and not again and error.worker is not None and job.recovery.min_workers is not None:
                 fewer = backend.cluster.without(error.worker, job.recovery.min_workers)
             if not again and fewer is None:
-                keep_run_dir(run_dir)  # its logs say more than the error
+                keep_run_dir(run_dir)  # its logs have more details than the error
                 raise
-            stop.unlink(missing_ok=True)  # a server writes it when it is ended
+            stop.unlink(missing_ok=True)  # a stopped server writes it
             keep_logs(run_dir, backend.cluster.workers, f"failed-{attempt}")
             reason = error.message.partition("\n")[0].rstrip(".")
             of_event = {"worker": error.worker, "time": time.time()}
@@ -249,7 +249,7 @@ def _with_restarts(
                 message = f"The job continues without {lost}, with {fewer.workers} of its workers."
                 on_event({"event": "warning", "message": message, **of_event})
                 backend = replace(backend, cluster=fewer)
-                restarts.begin_anew()
+                restarts.reset()
         except TfdistrError:
             keep_run_dir(run_dir)
             raise
@@ -257,20 +257,20 @@ def _with_restarts(
 
 
 def _ask_to_stop(run_dir: Path) -> None:
-    """Make the workers save, and end."""
+    """Make the workers save and exit."""
     path = checkpoint_folder(run_dir) / STOP
     with writing(path, "The request to save and end"):
         path.touch()
 
 
 def _record_result(result: Outcome, run_dir: Path, stored: StoredRun | None) -> Outcome:
-    """Note that a job is complete; return its result as the user sees it."""
+    """Record that a job is complete; return its result for the user."""
     if stored:
         return stored.note(result)
     try:
         note_result(run_dir, result)
     except CheckpointError as error:  # the caller has the result, so that it is not lost
-        log.warning("The result is complete, but not its document. %s", error)
+        log.warning("The result is complete, but its document could not be written. %s", error)
     return result
 
 

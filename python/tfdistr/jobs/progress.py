@@ -1,4 +1,4 @@
-"""The progress of a job, shown once for all of its workers, in a Python session."""
+"""The display of a job's progress in a Python session, once for all workers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tfdistr.utils.warn import warn
 def make_display(verbose: str | float = "auto", console: Console | None = None) -> Display:
     """Make the display of the events of a job (see `tfdistr.supervision.events`).
 
-    Every display warns the user of the warnings of the job, of each one once. It also shows lines that the
-    workers print; such events come only with ``follow=True``.
+    Every display shows each warning of the job once. It also shows lines that the workers print; such events
+    come only with ``follow=True``.
 
     Args:
         verbose: 0 for nothing more; 1 for a bar with metrics while an epoch runs, and a line for each
@@ -63,7 +63,7 @@ class RichScreen:
             TextColumn("{task.fields[metrics]}", markup=False),
             console=console,
             transient=True,
-            # In a notebook, the bar takes what is printed while it is drawn, and a thread draws at any time.
+            # In a notebook, the bar captures output while it is drawn, and a thread draws at any time.
             auto_refresh=not console.is_jupyter,
         )
         self._task: TaskID | None = None
@@ -81,7 +81,7 @@ class RichScreen:
         warn(message, category, worker=worker)
 
     def number(self, text: str) -> str:
-        """Leave a number as Python writes it."""
+        """Return a number in Python syntax."""
         return text
 
     def begin(self, title: str, steps: int | None) -> None:

@@ -1,4 +1,4 @@
-"""The files of a run directory with what the chief has trained."""
+"""The files of a run directory with the chief's results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATE = "model.npz"
 _SUMMARY = "training.json"
 _DESCRIBED = "description.json"
 
-#: The files of a run with what the chief has trained. The description is not for others: they have a model.
+#: The files of a run with the chief's results. The description is not for other runs: they have a model.
 RESULT_FILES = (_STATE, _SUMMARY)
 
 
@@ -56,7 +56,7 @@ def load_history(run_dir: Path) -> dict[str, list[float]]:
 
 
 def load_ways(run_dir: Path) -> dict[str, str]:
-    """Read what carried the gradients, and the tuning of the chief, as ``save_training`` wrote them."""
+    """Read the backend of the gradients and the tuning of the chief, as ``save_training`` wrote them."""
     summary = _summary(run_dir)
     return {name: str(summary[name]) for name in ("communication", "tuning")}
 
@@ -87,10 +87,10 @@ def load_state(run_dir: Path) -> ModelState:
         return ModelState.read(path)
     except (BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
         raise CheckpointError(
-            "The values of a trained model must be whole.",
+            "The file of the trained model is damaged.",
             received=f"{path}: {type(error).__name__}: {error}",
-            fix="The history of the result is whole. A checkpoint may have the model: remove result.json, "
-            "and resume the run.",
+            fix="Remove result.json and resume the run: a checkpoint may have the model. The history of the "
+            "result is complete.",
         ) from error
 
 

@@ -28,7 +28,7 @@ def is_run(folder: Path) -> bool:
 
 
 def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
-    """Begin a run with checkpoints in ``run_dir``, or resume the run in it.
+    """Start a run with checkpoints in ``run_dir``, or resume the run in it.
 
     Args:
         job: The job.
@@ -56,7 +56,7 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
         ]
         if differences:
             raise ArgumentError(
-                "`resume` continues with a run of the same job: only `epochs` may be more.",
+                "Cannot resume: the job differs from the saved run. Only `epochs` may be larger.",
                 received="; ".join(differences[:_SHOWN]),
                 fix="Pass the arguments of that run, or another `run_dir`.",
             )
@@ -69,7 +69,7 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
 
 
 def note_result(run_dir: Path, result: Outcome) -> None:
-    """Note that a job is complete, with its result."""
+    """Record that a job is complete, with its result."""
     write_document(run_dir / RESULT, result.to_dict())
 
 
@@ -87,7 +87,7 @@ def result_of_run(run_dir: Path, epochs: int) -> dict[str, Any] | None:
 
 
 class Restarts:
-    """Counts restarts. A restart that led to a newer checkpoint does not count.
+    """The count of restarts. A restart that led to a newer checkpoint does not count.
 
     Args:
         run_dir: The run directory.
@@ -102,11 +102,11 @@ class Restarts:
 
     @property
     def position(self) -> Position | None:
-        """The position of the newest whole checkpoint, from which the workers begin."""
+        """The position of the newest complete checkpoint, from which the workers start."""
         return self._folder.reached() if self._folder else None
 
-    def begin_anew(self) -> None:
-        """Start to count again."""
+    def reset(self) -> None:
+        """Reset the count."""
         self._left = self._allowed
 
     def another(self) -> bool:
@@ -124,8 +124,8 @@ def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
     described = plain_params(job.description)
     fields = {name: value for name, value in described.items() if name not in _MAY_DIFFER}
     fields["class_weight"] = plain_class_weight(job)
-    # With virtual workers, any number of workers continues the run with the same bits; and where the layers
-    # of a model are does not change what they compute.
+    # With virtual workers, any number of workers resumes the run with bitwise identical results; and the
+    # placement of layers does not change their results.
     by_layers = job.strategy == "model_parallel"
     fields["workers"] = "any" if by_layers or job.virtual_workers is not None else workers
     fields["options"] = {} if by_layers else plain_options(job.options)
@@ -139,5 +139,5 @@ def _flat(run: dict[str, Any]) -> dict[str, Any]:
     return {**fields, **options}
 
 
-# The length of the training, the communication, and how often checkpoints are written.
+# The length of the training, the communication, and the interval of checkpoints.
 _MAY_DIFFER = ("epochs", "communication", "checkpoint_every")

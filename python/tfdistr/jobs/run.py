@@ -60,7 +60,7 @@ def run_fit(
 ) -> FitResult:
     """Train; see ``distributed_fit()`` for the arguments and the errors.
 
-    The named arguments say where the job is trained, and how it reacts to failures. The other arguments
+    The named arguments determine where the job is trained, and its reaction to failures. The other arguments
     describe the job; see ``make_job()``.
     """
     check_installed()
@@ -78,7 +78,7 @@ def run_fit(
     state = None
     if isinstance(model, FitResult):
         state = model.trained.state()
-        model = as_model_factory(model.trained.recipe)  # the result itself stays as it is
+        model = as_model_factory(model.trained.recipe)  # the result itself does not change
     job = make_job(
         model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery,
         start_timeout=start_timeout, state=state, **arguments,
@@ -116,7 +116,7 @@ def _train(
 def _check_elastic(job: Job, cluster: Any) -> None:
     if cluster is not None and cluster.fewest is not None and job.virtual_workers is None:
         raise ArgumentError(
-            "A number of workers that may change needs `virtual_workers`, or the result would depend on it.",
+            "A cluster with a variable number of workers needs `virtual_workers`.",
             received=f"from {cluster.fewest} to {cluster.workers} workers, and no virtual_workers",
             fix=f"Pass virtual_workers={cluster.workers}, or a cluster with one number of workers.",
         )

@@ -59,7 +59,7 @@ def open_run_dir(
         return
     if is_url(run_dir):
         raise ArgumentError(
-            "Only distributed_fit() takes the URL of a store as `run_dir`.",
+            "Only distributed_fit() accepts the URL of a store as `run_dir`.",
             received=repr(run_dir),
             fix='Pass a folder, such as run_dir="my_run".',
         )
@@ -73,9 +73,9 @@ def open_run_dir(
         except (OSError, ValueError) as error:  # ValueError: a null character
             reason = getattr(error, "strerror", None) or error
             raise ArgumentError(
-                "`run_dir` must be a folder that this process can make, and write to.",
+                "`run_dir` must be a folder that this process can create and write to.",
                 received=f"{str(folder)!r}: {reason}",
-                fix="Name a folder where you may write.",
+                fix="Pass a folder that you may write to.",
             ) from error
         yield folder
     finally:  # also if Ctrl-C comes as soon as the lock is there
@@ -95,7 +95,7 @@ def _take(folder: Path, lock: RunLock, *, resume: bool) -> None:
     make_folders(folder, above=0o755)
     take_folder(folder)
     lock.acquire()
-    if not _is_free(folder, resume=resume):  # another job has begun and ended meanwhile
+    if not _is_free(folder, resume=resume):  # another job has started and ended meanwhile
         raise refused(str(folder), is_run(folder), resume=resume)
 
 
@@ -112,16 +112,16 @@ def refused(folder: str, earlier: bool, *, resume: bool) -> ArgumentError:
     Args:
         folder: The folder.
         earlier: Whether it has a run with checkpoints.
-        resume: Whether the user wants to continue with a run.
+        resume: Whether the user wants to resume a run.
     """
     return ArgumentError(
-        "`resume` continues with a run that has checkpoints, or begins in a new or empty folder."
+        "`resume` needs a run with checkpoints, or a new or empty folder."
         if resume
         else "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
         received=folder,
-        fix="Name another folder, or pass resume=True to continue with the run in this one."
+        fix="Pass another folder, or resume=True to resume the run in this one."
         if earlier
-        else "Name another folder, or remove this one.",
+        else "Pass another folder, or remove this one.",
     )
 
 
@@ -132,12 +132,12 @@ def remove_run_dir(run_dir: Path) -> None:
 
 
 def keep_run_dir(run_dir: Path) -> None:
-    """Keep a temporary folder at exit: the logs of a failed job say more than its error."""
+    """Keep a temporary folder at exit: the logs of a failed job have more details than its error."""
     _temporary.discard(run_dir)
 
 
 def keep_logs(run_dir: Path, workers: int, ending: str) -> None:
-    """Rename the logs of workers that have ended."""
+    """Rename the logs of workers that have exited."""
     for index in range(workers):
         log = log_path(run_dir, index)
         if log.exists():

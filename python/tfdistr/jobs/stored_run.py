@@ -1,4 +1,4 @@
-"""A run directory in a store: a folder of this machine, and what brings the one to the other."""
+"""A run directory in a store: a folder of this machine, and its uploads and downloads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfdistr.jobs.resume import RESULT, is_run, note_result
 from tfdistr.jobs.run_dir import keep_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
 
-# What a job that continues needs. Never a pickle: what is read from a store must not run code.
+# The files that a resumed job needs. Never a pickle: files from a store must not run code.
 _FETCHED = (DESCRIPTION, *RESULT_FILES, RESULT)
 _OUTPUT = ("logs/*", "workers/*/events.jsonl")
 _COPY = "output.partial"
@@ -36,8 +36,8 @@ class StoredRun:
 
     Args:
         url: The URL of the run.
-        cluster: The cluster of the job, or None; it says where the folder is.
-        resume: Whether the job continues with the run, if there is one.
+        cluster: The cluster of the job, or None; it determines where the folder is.
+        resume: Whether the job resumes the run, if there is one.
 
     Attributes:
         folder: The folder of this machine. It is removed at exit, if the store has all of it.
@@ -78,14 +78,14 @@ class StoredRun:
         return self._stored.fetch(checkpoints(self.folder))
 
     def begin(self, tell: Callable[[dict[str, Any]], object]) -> None:
-        """Take the run over, and write the documents of the job into it, before anything is computed.
+        """Take over the run, and write the documents of the job into it, before any computation.
 
         Args:
             tell: Called with the events that warn the user.
 
         Raises:
             ArgumentError: The store cannot be written.
-            CheckpointError: Another job has taken the run over in the same moment.
+            CheckpointError: Another job has taken over the run at the same time.
         """
         try:
             self._claim.make()
@@ -100,10 +100,10 @@ class StoredRun:
             )
 
     def on_event(self, event: dict[str, Any]) -> None:
-        """Take note of an event of the job, and warn of uploads that have failed.
+        """Record an event of the job, and warn of failed uploads.
 
         Raises:
-            CheckpointError: Another job has taken the run over.
+            CheckpointError: Another job has taken over the run.
         """
         if self._uploads is None:
             return
@@ -113,7 +113,7 @@ class StoredRun:
             self._warn(f"{self._store.url}: {message}")
 
     def note(self, result: Outcome) -> Outcome:
-        """Write the result as the user of the store sees it, and return it so."""
+        """Write the result with the URL of the store, and return it."""
         place = str(self.folder)
         rows = [
             {**row, "log": row["log"] and row["log"].replace(place, self._store.url)}
@@ -129,7 +129,7 @@ class StoredRun:
         A second call does nothing.
 
         Raises:
-            CheckpointError: Not all of the run is in the store, or another job has taken it over.
+            CheckpointError: The run is not completely in the store, or another job has taken it over.
         """
         if not self._active:
             return
@@ -139,7 +139,7 @@ class StoredRun:
             raise
         except Exception as error:
             raise CheckpointError(
-                "At the end of a job, all of its run must be in its store.",
+                "Cannot upload the whole run to its store at the end of the job.",
                 received=f"{self._store.url}: {error}",
                 fix=f"The whole run is in {self.folder}. Pass run_dir={str(self.folder)!r} and resume=True.",
             ) from error
@@ -175,7 +175,7 @@ class StoredRun:
             self._claim.check()
             self._upload_output()
             self._upload(DESCRIPTION, JOB)
-            if complete:  # the result is last: it says that the run is complete
+            if complete:  # the result is last: it marks the run as complete
                 self._store.remove(RESULT)
                 self._upload(*RESULT_FILES, RESULT)
         except CheckpointError:  # the run continues elsewhere
@@ -185,7 +185,7 @@ class StoredRun:
             raise
 
     def _upload_output(self) -> None:
-        """Upload what the processes of the job have written since the last time."""
+        """Upload the new output of the job's processes."""
         for file in (file for pattern in _OUTPUT for file in sorted(self.folder.glob(pattern))):
             with contextlib.suppress(FileNotFoundError):  # a restart renames the logs
                 self._upload_if_changed(file)

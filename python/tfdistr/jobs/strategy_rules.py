@@ -55,7 +55,7 @@ class StrategyRules:
     def destination(
         self, cluster: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
     ) -> tuple[ClusterConfig | None, int]:
-        """Where a job trains.
+        """Return where a job trains.
 
         Args:
             cluster: The argument of the user: the cluster to start, or None.
@@ -116,7 +116,7 @@ class StrategyRules:
             )
 
     def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
-        """Whether this number of processes can train a job.
+        """Return whether this number of processes can train a job.
 
         Args:
             workers: Number of processes that train.
@@ -218,7 +218,7 @@ class ParameterServerRules(StrategyRules):
     ps = 1
 
     def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
-        """Whether there are parameter servers."""
+        """Return whether there are parameter servers."""
         return ps > 0
 
     def check_job(self, job: Job) -> None:
@@ -254,7 +254,7 @@ class ModelParallelRules(StrategyRules):
     has_virtual_workers = False
 
     def fits(self, workers: int, ps: int, *, peers: bool = False) -> bool:
-        """Whether the workers have a chief and there are no parameter servers."""
+        """Return whether the workers have a chief and there are no parameter servers."""
         return ps == 0 and not peers
 
     def _misfit(self, ps: int) -> str:

@@ -19,7 +19,7 @@ Columns = dict[str, list[Any]]
 
 
 def fit_for_r(result: FitResult) -> dict[str, Any]:
-    """Return what R keeps of a result, beside its model.
+    """Return the parts of a result for R, beside its model.
 
     Returns:
         The attributes of the result; its text; its history as columns of a data frame, with a row for each
@@ -49,7 +49,7 @@ def worker_columns(workers: Sequence[Any]) -> Columns | None:
 
 
 def error_for_r(error: TfdistrError) -> dict[str, Any]:
-    """Return the parts of a condition of R: the text of an error in R's words, and its fields."""
+    """Return the parts of an R condition: the text of an error in R syntax, and its fields."""
     parts: dict[str, Any] = {"kind": error.kind, "message": in_r(error.message)}
     for name in ("received", "fix"):
         text = getattr(error, name)

@@ -1,4 +1,4 @@
-"""The process of one worker: it reads the job, trains, reports, and leaves together with its peers."""
+"""The process of one worker: it reads the job, trains, reports, and exits together with its peers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def run_worker(
 ) -> int:
     """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
 
-    The status is 0 if the training is done, and ``STOPPED_STATUS`` if a SIGTERM has ended it.
+    The status is 0 if the training is done, and ``STOPPED_STATUS`` if it was preempted.
 
     Args:
         run_dir: The run directory of the job.
         index: Index of this worker.
         functions: The functions of the job that come from another language, by name.
-        foreign: Returns the class of an error and its call stack in the other language; None for errors of
-            Python.
+        foreign: Returns the class of an error and its call stack in the other language; None for Python
+            errors.
     """
     with process_of_job(run_dir, index) as process:
         return _train(process, Path(run_dir), index, functions, foreign)
@@ -71,7 +71,7 @@ def _train(
         return STOPPED_STATUS
     except BaseException as error:
         peer = is_peer_failure(error)
-        end_runs("FAILED", seconds=5)  # the launcher ends all workers once it hears of the failure
+        end_runs("FAILED", seconds=5)  # the launcher stops all workers once it learns of the failure
         process.failed(error, peer=peer, foreign=foreign)
         for strategy in joined if not peer else ():
             strategy.report_failure(report(index, error))
@@ -85,7 +85,7 @@ def _leave(joined: list[WorkerStrategy]) -> None:
 
 
 def main() -> None:
-    """Entry of a Python worker: ``python -m tfdistr.jobs.worker RUN_DIR INDEX``."""
+    """Run a Python worker: ``python -m tfdistr.jobs.worker RUN_DIR INDEX``."""
     status = run_worker(sys.argv[1], int(sys.argv[2]))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -14,7 +14,7 @@ from tfdistr import tf_internals
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.rendezvous.config import ClusterConfig, Task, bypass_proxy, cluster_from_env
 from tfdistr.servers.server_task import SERVERS, STOP, THREADS, answers, check_servers
-from tfdistr.tf_internals.remote_calls import call, forget_servers, keep_for_ever
+from tfdistr.tf_internals.remote_calls import call, forget_servers, keep_forever
 from tfdistr.utils import at_exit
 
 _POLL_INTERVAL = 0.1  # seconds
@@ -86,8 +86,8 @@ def prepare_dismissal() -> None:
     _stop.cache_clear()
     _stop()
     # Even if all servers are reachable: a server can be stopped after the call.
-    at_exit.unregister(keep_for_ever)
-    at_exit.register(keep_for_ever)
+    at_exit.unregister(keep_forever)
+    at_exit.register(keep_forever)
 
 
 @functools.cache
@@ -114,7 +114,7 @@ def dismiss_servers(config: ClusterConfig) -> None:
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     if any(thread.is_alive() for thread in threads):
-        keep_for_ever()
+        keep_forever()
     else:
         forget_servers()
 

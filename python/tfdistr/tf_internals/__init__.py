@@ -1,8 +1,8 @@
 """The only place that uses private names of TensorFlow and Keras.
 
-Tested with the versions of `tfdistr.supported`, by `make versions`. Each function says which private name it
-needs and why no public name is enough. If the versions differ, it looks for what is there, and says which
-version has what. When a new version breaks a private name, change these files.
+Tested with the versions of `tfdistr.supported`, by `make versions`. Each function documents the private name
+that it needs, and why no public name is enough. If versions differ, it handles each of them and documents the
+difference. When a new version breaks a private name, change these files.
 """
 
 from __future__ import annotations

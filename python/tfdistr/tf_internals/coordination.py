@@ -15,7 +15,7 @@ _REGISTER_WITH_BARRIER = "cluster_register_with_barrier"
 def configure_coordination(
     jobs: dict[str, int], *, leader: str, register_timeout: float, heartbeat_timeout: float
 ) -> None:
-    """Set up the coordination service so that it names a missing peer and does not wait for ever.
+    """Set up the coordination service so that it names a missing peer and does not wait forever.
 
     If the service is not configured, the strategy configures it, with a limit of one hour and without the
     barrier that names missing tasks. There is no public way to pass other values. (The jobs are added to the
@@ -26,7 +26,7 @@ def configure_coordination(
         jobs: Number of tasks of each training job, by the job's name.
         leader: The task that hosts the service, such as ``/job:worker/replica:0/task:0``.
         register_timeout: Seconds within which every task must have registered.
-        heartbeat_timeout: Seconds without a heartbeat after which a task counts as gone.
+        heartbeat_timeout: Seconds without a heartbeat after which a task counts as lost.
     """
     context = _context.context()
     context.configure_coordination_service(
@@ -43,10 +43,10 @@ def configure_coordination(
 
 
 def take_back_sigterm() -> None:
-    """Give SIGTERM the action back that Python knows, by default the end of the process.
+    """Restore Python's action for SIGTERM, by default the end of the process.
 
-    With the coordination service TensorFlow notes the signal (PreemptionNotifier) and the process lives on,
-    so that ``kill`` and schedulers would end no worker. There is no option against it.
+    With the coordination service TensorFlow records the signal (PreemptionNotifier) and the process
+    continues, so ``kill`` and schedulers would stop no worker. There is no option against it.
     """
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
@@ -64,20 +64,20 @@ def wait_at_barrier(name: str, timeout: float) -> None:
 
 
 def report_error(message: str) -> None:
-    """Make every peer's next collective fail with ``message``, even if this process lives on."""
+    """Make every peer's next collective fail with ``message``, even if this process continues."""
     _context.context().report_error_to_cluster(_error_codes.ABORTED, message)
 
 
 def abort_collectives(message: str) -> None:
     """Make the current and all later collectives of this process fail with ``message``.
 
-    Unlike ``report_error`` it needs no other process. The host of the coordination service may be gone.
+    Unlike ``report_error`` it needs no other process. The host of the coordination service may be lost.
     """
     _context.context().abort_collective_ops(_error_codes.ABORTED, message)
 
 
 def failed_tasks(jobs: dict[str, int]) -> list[str]:
-    """Return what the coordination service says of tasks that failed or vanished; empty if there are none."""
+    """Return the coordination service's reports of failed or lost tasks; empty if there are none."""
     states = _context.context().get_task_states(list(jobs.items()))
     return [str(getattr(state, "message", state)) for state in states if state is not None]
 

@@ -15,7 +15,7 @@ from keras.src.backend.common import global_state as _global_state
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope as _in_symbolic_scope
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 
-# Keras keeps its global generator of random numbers by this name.
+# Keras stores its global random number generator under this name.
 _SEED_GENERATOR = "global_seed_generator"
 
 _CALLS = {
@@ -25,7 +25,7 @@ _CALLS = {
 
 @dataclass(frozen=True)
 class KerasCall:
-    """A call of ``fit``, ``evaluate`` or ``predict`` that is under way.
+    """A running call of ``fit``, ``evaluate`` or ``predict``.
 
     Attributes:
         method: The name of the method.
@@ -67,7 +67,7 @@ _BUILD = inspect.unwrap(keras.Model._maybe_symbolic_build).__code__
 
 
 def keras_builds_model() -> bool:
-    """Return whether Keras is building the model from the shapes of a first batch at the moment."""
+    """Return whether Keras is currently building the model from the shapes of a first batch."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code is _BUILD:
@@ -87,7 +87,7 @@ def build(model: keras.Model, batch: Any) -> None:
 
 
 def build_instead(model: keras.Model, by: Callable[[Any], None]) -> None:
-    """Let ``fit`` and ``evaluate`` build a model by ``by(batch)``; Keras would call the model.
+    """Make ``fit`` and ``evaluate`` build a model with ``by(batch)``; Keras would call the model.
 
     An attribute of the object hides ``Model._symbolic_build``, the only place where Keras does so.
     """
@@ -125,7 +125,7 @@ def initial_epoch(model: keras.Model) -> int:
 
 
 def pass_epochs(call: KerasCall, epochs: int) -> None:
-    """Read the data of some epochs as ``fit`` does in them, without its steps."""
+    """Read the data of some epochs as ``fit`` does, without its steps."""
     epoch_iterator = call.variables["epoch_iterator"]
     for _ in range(epochs):
         with epoch_iterator.catch_stop_iteration():
@@ -133,18 +133,18 @@ def pass_epochs(call: KerasCall, epochs: int) -> None:
                 for number in range(epoch_iterator.steps_per_execution):
                     if next(iterator, None) is not None:
                         continue
-                    if number == 0:  # as a step finds that there is no batch
+                    if number == 0:  # a step would find no batch
                         raise tf.errors.OutOfRangeError(None, None, "the end of the data")
                     break
 
 
 def metrics_or_logs(model: keras.Model, logs: Any) -> dict[str, Any]:
-    """Return what ``fit`` logs for an epoch: the metrics, or the last logs of a step with other logs."""
+    """Return the logs of ``fit`` for an epoch: the metrics, or the last logs of a step with other logs."""
     return dict(model._get_metrics_result_or_logs(logs))
 
 
 def call_on_this_thread(callbacks: keras.callbacks.CallbackList) -> None:
-    """Let Keras call ``callbacks`` on the thread of the training loop, as communication needs it."""
+    """Make Keras call ``callbacks`` on the thread of the training loop, as communication requires."""
     callbacks._async_train = False
 
 
@@ -174,7 +174,7 @@ def existing_seed_generator() -> keras.random.SeedGenerator | None:
 
 @contextlib.contextmanager
 def no_new_seed_generator() -> Iterator[None]:
-    """After the context, Keras has its global generator of random numbers only if it had one before."""
+    """Remove Keras's global random number generator after the context, unless it existed before."""
     before = existing_seed_generator()
     try:
         yield

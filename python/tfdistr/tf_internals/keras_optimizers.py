@@ -1,4 +1,4 @@
-"""Optimizers of a model: find them all, and change how a step applies them."""
+"""The optimizers of a model, and changes to their application in a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import keras
 from tfdistr.tf_internals.keras_loop import all_layers
 from tfdistr.tf_internals.keras_step import overridden
 
-#: Changes the weights with gradients that are already summed: called as ``apply(gradients, variables)``.
+#: A function ``apply(gradients, variables)`` that changes the weights with summed gradients.
 Apply = Callable[[Sequence[Any], Any], Any]
 
 
@@ -49,7 +49,7 @@ def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Varia
 
 
 class UpdateStep:
-    """An ``update_step`` that takes the place of Keras's and gives the same values.
+    """An ``update_step`` that replaces Keras's and gives the same values.
 
     Args:
         update: Called with a gradient, its variable and the learning rate.
@@ -63,7 +63,7 @@ class UpdateStep:
 
 
 def adds_rows(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Return whether a sparse gradient acts through the sums of its rows with the same index alone.
+    """Return whether only the sums of a sparse gradient's rows with the same index matter.
 
     Keras does not add these rows. Most optimizers square each, and clipping takes each by itself: the sum of
     squares is not the square of the sum.
@@ -82,7 +82,7 @@ def optimizer_hooks(
     scale: Callable[[Any], Any],
     apply: Callable[[keras.optimizers.Optimizer, Sequence[Any], Any, Apply], Any],
 ) -> Iterator[None]:
-    """Within the context, the optimizers of a model call ``scale`` and ``apply`` in a step.
+    """Make the optimizers of a model call ``scale`` and ``apply`` in a step, within the context.
 
     Their methods are overridden on the optimizer objects of this model, no others.
 
@@ -122,7 +122,7 @@ def apply_sums(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], 
 
 @contextlib.contextmanager
 def _summed(optimizer: Any) -> Iterator[None]:
-    """Within the context, an optimizer takes gradients for sums over the replicas.
+    """Make an optimizer accept gradients as sums over the replicas, within the context.
 
     Keras checks the gradients of each replica for overflow, accumulates and clips them, and sums them after
     that (``_all_reduce_sum_gradients``). A single worker does all that with the gradient of the whole batch.
@@ -138,10 +138,10 @@ _BY_ITSELF = (keras.Optimizer._all_reduce_sum_gradients.__code__, keras.Optimize
 
 
 def optimizer_at_work(error: BaseException | None = None) -> keras.optimizers.Optimizer | None:
-    """Return the optimizer that sums its gradients by itself, or that is being made; None if there is none.
+    """Return the optimizer that sums its gradients by itself, or is being created; None if there is none.
 
     Args:
-        error: Where to look: where it was raised; by default on the stack of this thread.
+        error: The error whose stack is searched; by default the stack of this thread.
     """
     frame = inspect.currentframe()
     for raised, _ in traceback.walk_tb(error.__traceback__ if error else None):

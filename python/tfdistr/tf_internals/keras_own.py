@@ -1,4 +1,4 @@
-"""Parts of a model that are not Keras's own, and what Keras keeps to itself."""
+"""Parts of a model that are not Keras's own, and private state of Keras."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODULE = "rpytools.call"  # of reticulate 1.41 to 1.46
 
 
 def function_of_r(model: keras.Model) -> str | None:
-    """Find the place of an R function that a step of the model would call, such as "loss"; None without one.
+    """Return the place of an R function that a step of the model would call, such as "loss", or None.
 
     The arguments of ``compile`` have no public names.
     """
@@ -68,7 +68,7 @@ def _is_set(cell: Any) -> bool:
 
 
 def own_parts(model: keras.Model) -> list[str]:
-    """Name the parts of a step that may compute something other than the mean of losses of rows.
+    """Return the parts of a step that may compute something other than the mean of the rows' losses.
 
     They are a ``train_step`` or a ``compute_loss`` that is not Keras's, losses that are not Keras's, and
     layers whose classes call ``add_loss`` and are not Keras's. (The arguments of ``compile`` have no public
@@ -104,7 +104,7 @@ def _adds_loss(layer: keras.Layer) -> bool:
 
 @contextlib.contextmanager
 def silent_batch_statistics(model: keras.Model) -> Iterator[None]:
-    """Within the context, normalization uses its moving averages, not the statistics of the batch."""
+    """Make normalization use its moving averages instead of batch statistics, within the context."""
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             if isinstance(layer, keras.layers.BatchNormalization):
@@ -120,7 +120,7 @@ def _in_inference(call: Any) -> Any:
 
 
 def variables_of(model: keras.Model) -> list[Any]:
-    """Return all variables that a step may change: of Keras, and those of TensorFlow that layers hold."""
+    """Return all variables that a step may change: Keras variables, and TensorFlow variables of layers."""
     found = [*model.variables, *model.metrics_variables]
     for layer in (model, *all_layers(model)):
         for value in vars(layer).values():
@@ -166,7 +166,7 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
     the process that loads the model. (``serialization_lib._get_class_or_fn_config`` sees each object.)
 
     Raises:
-        Exception: What ``get_config()`` of an object has raised.
+        Exception: An error of an object's ``get_config()``.
     """
     objects: list[Any] = []
     describe = serialization_lib._get_class_or_fn_config
@@ -187,7 +187,7 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def whole_configs() -> Iterator[None]:
-    """Within the context, the configuration of a Huber loss has its ``delta``, which Keras leaves out."""
+    """Add the ``delta`` of a Huber loss, which Keras leaves out, to its configuration within the context."""
     huber = keras.losses.Huber
     usual = huber.get_config
 

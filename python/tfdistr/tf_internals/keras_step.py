@@ -54,7 +54,7 @@ def loss_shares(
     share: Callable[[tf.Tensor | None], tf.Tensor],
     weight: Callable[[], tf.Tensor],
 ) -> Iterator[None]:
-    """Within the context, multiply the losses that are not the mean over all rows by ``share``.
+    """Multiply the losses that are not the mean over all rows by ``share``, within the context.
 
     ``share`` gets the number by which Keras divides the sum of this worker's losses: the number of entries
     that no mask hides, or the sum of the weights; None if Keras does not divide. A ``Mean`` of the model that
@@ -127,7 +127,7 @@ class _SharedLoss:
 
 @contextlib.contextmanager
 def overridden(obj: Any, name: str, value: Any) -> Iterator[None]:
-    """Within the context, the attribute ``name`` of this one object has another value."""
+    """Override the attribute ``name`` of this one object within the context."""
     own = vars(obj)
     before = own.get(name, own)  # the dictionary itself means: no attribute
     setattr(obj, name, value)

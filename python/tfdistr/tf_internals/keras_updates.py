@@ -17,11 +17,11 @@ from tfdistr.tf_internals.runtime import device_of
 
 @contextlib.contextmanager
 def row_lookups(model: keras.Model) -> Iterator[None]:
-    """Within the context, the ``Embedding`` layers of a model read only the rows that they look up.
+    """Make the ``Embedding`` layers of a model read only the rows that they look up, within the context.
 
     Keras reads the variable and takes rows of it. Once a step has changed single rows of a variable,
     TensorFlow copies the variable whenever it is read, to protect the readers. The values and gradients are
-    the same to the bit.
+    bitwise identical.
     """
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
@@ -65,14 +65,14 @@ _TYPES = (tf.float32, tf.float64)
 
 @contextlib.contextmanager
 def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[None]:
-    """Within the context, a traced step changes the weights faster, and to the same values.
+    """Make a traced step change the weights faster, with the same values, within the context.
 
     * ``Embedding`` layers read single rows; see ``row_lookups``.
     * ``SGD`` changes a variable on a CPU with one kernel. Keras calls a kernel for each product and each sum.
     * With ``after_all_gradients`` no variable changes before all gradients exist. Otherwise TensorFlow copies
       a variable whose old value is still needed: the gradient of a layer's inputs needs the layer's weights.
 
-    The values are the same to the bit, with one exception: TensorFlow may join factors of Keras's products,
+    The values are bitwise identical, with one exception: TensorFlow may merge factors of Keras's products,
     such as the learning rate and the factor of ``global_clipnorm``. Then the rounding differs.
 
     Args:
@@ -107,8 +107,8 @@ def _together(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _in_one_kernel(optimizer: keras.optimizers.SGD) -> UpdateStep:
     """Replace ``optimizer.update_step`` by TensorFlow's kernels for it.
 
-    (As in Keras, ``Optimizer._get_variable_index`` finds the momentum. ``Variable._value`` is the variable
-    of TensorFlow that holds it.)
+    (As in Keras, ``Optimizer._get_variable_index`` finds the momentum. ``Variable._value`` is its TensorFlow
+    variable.)
     """
     keras_update = optimizer.update_step
 

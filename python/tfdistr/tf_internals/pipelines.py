@@ -105,7 +105,7 @@ _PYTHON_OPS = {
 
 
 def python_ops(dataset: tf.data.Dataset) -> list[str]:
-    """Return the functions of TensorFlow that call Python code in a pipeline."""
+    """Return the TensorFlow functions that call Python code in a pipeline."""
     graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE).numpy()
     found = tf.compat.v1.GraphDef.FromString(graph)
     nodes = [*found.node, *(node for function in found.library.function for node in function.node_def)]

@@ -1,4 +1,4 @@
-"""Python functions of one process. A graph that another process has made calls them."""
+"""Python functions of one process that a graph from another process calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def schedule(coordinator: tf.distribute.coordinator.ClusterCoordinator, function
 
 
 def forget_servers() -> None:
-    """Make this process the only process of its cluster, because the others will end.
+    """Make this process the only process of its cluster, because the others will exit.
 
     Keras's ``fit``, ``evaluate`` and ``predict`` end with a call that waits for all servers of the context.
     """
@@ -77,13 +77,13 @@ def forget_servers() -> None:
     context.update_server_def(definition)
 
 
-def keep_for_ever() -> None:
-    """Keep all objects that have a part on the servers until the process has ended.
+def keep_forever() -> None:
+    """Keep all objects that have a part on the servers until the process exits.
 
-    When a function, a variable or the context is deleted, TensorFlow tells the servers. It waits for all
-    answers, without a limit, and blocks the interpreter. If a server is stopped, this process would hang when
-    Python collects garbage, at the latest at its end.
+    When a function, a variable or the context is deleted, TensorFlow notifies the servers. It waits for all
+    answers, without a limit, and blocks the interpreter. If a server is stopped, this process would hang in
+    Python's garbage collection, at the latest at exit.
     """
     held = [one for one in gc.get_objects() if issubclass(type(one), _HELD_BY_SERVERS)]
-    # Nobody owns this reference, so nobody releases it.
+    # This reference has no owner, so it is never released.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object([_context.context(), *held]))

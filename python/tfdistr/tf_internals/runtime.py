@@ -19,13 +19,13 @@ _DEPEND_ON_ORDER = {"MaxPoolGrad", "LRNGrad"}
 
 @contextlib.contextmanager
 def loop_of(step: Any) -> Iterator[None]:
-    """Within the context, a ``tf.while_loop`` that calls ``step`` keeps it a function, if that is faster.
+    """Make a ``tf.while_loop`` keep ``step`` a function within the context, if that is faster.
 
     Otherwise TensorFlow puts the steps of a loop into the graph around it, which then has a cycle. A pass
     of TensorFlow replaces operations by operations of oneDNN. It walks through a graph with a cycle in an
     arbitrary order. If it reaches the gradient of a pooling before the pooling, it does not replace the
     gradient, which then takes many times as long. This happens in some runs, and then for the whole run. A
-    function has no cycle, but its call takes time, too.
+    function has no cycle, but its call also takes time.
 
     (``tf.while_loop`` reads ``_DISABLE_LOWER_USING_SWITCH_MERGE`` and has no argument for it.)
 
@@ -51,7 +51,7 @@ def onednn_is_on() -> bool:
 
 
 def device_of(variable: Any) -> str:
-    """Return the full name of the device of a variable. The variable is of Keras or of TensorFlow.
+    """Return the full name of the device of a Keras or TensorFlow variable.
 
     (``Variable.value`` gives a tensor where Keras casts to 16 bits; ``Variable._value`` never does.)
     """

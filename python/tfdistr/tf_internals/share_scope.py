@@ -1,4 +1,4 @@
-"""What a step on one share of a batch does with Keras's variables, without changing them."""
+"""A scope for a step on one share of a batch, which collects changes of Keras variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BETWEEN_SEEDS = 1_000_003
 
 
 class ShareScope(keras.StatelessScope):  # type: ignore[misc]
-    """Within the scope, variables keep their values, and their new values are collected.
+    """A scope in which variables keep their values, and new values are collected.
 
     * A variable that sums (of a metric) begins with zero, so that its new value is the share's part.
     * A generator of random numbers begins with the seed of the virtual worker.
@@ -85,7 +85,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
 
 
 def is_seed(variable: Any) -> bool:
-    """Return whether a Keras variable is the state of a generator of random numbers."""
+    """Return whether a Keras variable is the state of a random number generator."""
     return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
 
 

@@ -16,12 +16,12 @@ from tensorflow.python.eager import record as _record
 
 
 def tape_is_active() -> bool:
-    """Return whether a ``GradientTape`` records at the moment, for which TensorFlow has no public name."""
+    """Return whether a ``GradientTape`` currently records, for which TensorFlow has no public name."""
     return bool(_record.could_possibly_record())
 
 
-class _Tells:
-    """Tells a replica that there is only one replica, while it runs code for one replica."""
+class _ReportsReplicas:
+    """A mixin that reports one replica to code for one replica."""
 
     def reported_replicas(self) -> int | None:
         """Return the number of replicas that code sees while it runs; None for the real number."""
@@ -38,11 +38,11 @@ _INITIALIZE = keras.Variable._initialize.__code__
 
 
 class _MetricsOnRead:
-    """Sums the variables of Keras's metrics over the replicas when they are read.
+    """A mixin that sums the variables of Keras's metrics over the replicas when they are read.
 
     Keras 3.8 says only that they are to be summed, and TensorFlow would do this at each change of them. From
     Keras 3.9 ``keras.Variable`` has ``synchronization`` and says when. In Keras, only metrics have variables
-    that are summed. (``Variable._initialize`` is on the stack of all variables of Keras.)
+    that are summed. (``Variable._initialize`` is on the stack of all Keras variables.)
     """
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
@@ -73,7 +73,7 @@ class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
             return next_creator(**kwargs)
 
 
-class MirroredExtended(_Tells, _MetricsOnRead, _mirrored.MirroredExtended):  # type: ignore[misc]
+class MirroredExtended(_ReportsReplicas, _MetricsOnRead, _mirrored.MirroredExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MirroredStrategy``; a subclass overrides ``given``."""
 
     def given(self, value: Any, replica: int) -> Any:
@@ -90,7 +90,7 @@ class MirroredExtended(_Tells, _MetricsOnRead, _mirrored.MirroredExtended):  # t
         return _values.PerReplica([self.given(part, i) for i, part in enumerate(value.values)])
 
 
-class MultiWorkerExtended(_Tells, _MetricsOnRead, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
+class MultiWorkerExtended(_ReportsReplicas, _MetricsOnRead, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MultiWorkerMirroredStrategy``. Its hooks have public names here.
 
     ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and
@@ -98,7 +98,7 @@ class MultiWorkerExtended(_Tells, _MetricsOnRead, _multi_worker.CollectiveAllRed
     """
 
     def join(self, num_workers: int, index: int) -> None:
-        """Give this object, which is for one worker, a place among workers that TensorFlow does not know."""
+        """Set the rank of this object, made for one worker, among workers that TensorFlow does not know."""
         self._num_workers, self._id_in_cluster, self._is_chief = num_workers, index, index == 0
 
     #: Whether ``on_initial_value`` gives every worker the chief's value.

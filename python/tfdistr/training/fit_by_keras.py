@@ -107,7 +107,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
     """A callback that restores the training at its start, and saves it after epochs.
 
     Args:
-        model: The model; a loop of its own may leave the callbacks without it.
+        model: The model; its own loop may leave the callbacks without it.
         manager: Keeps the checkpoints.
         kept: The callbacks whose state is saved.
         first: The epoch with which the training begins.

@@ -1,4 +1,4 @@
-"""What a process does when it ends, also where Python does not end: R leaves it out since reticulate 1.43."""
+"""Functions for the exit of a process, also without an exit of Python: R skips it since reticulate 1.43."""
 
 from __future__ import annotations
 

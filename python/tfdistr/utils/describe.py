@@ -1,4 +1,4 @@
-"""What kind of value was received, in words."""
+"""Descriptions of values for errors."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def version_of(*distributions: str) -> str | None:
 
 
 def find_package(name: str) -> tuple[str | None, str | None]:
-    """Return the version of a package and its folder; None for what is not known.
+    """Return the version of a package and its folder; None if not known.
 
     Args:
         name: The name of its module.

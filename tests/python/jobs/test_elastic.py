@@ -78,7 +78,7 @@ def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path):
     )  # fmt: skip
     said = [event["message"] for event in events if event["event"] == "warning"]
     assert any("continues without worker 2" in message and "2 of its workers" in message for message in said)
-    assert any("takes workers back: it continues with 3 workers" in message for message in said)
+    assert any("Workers are available again: the job continues with 3 workers" in message for message in said)
     assert len(fit.workers) == 3
     plain = job(1)
     assert weights(fit) == weights(plain)

@@ -133,7 +133,7 @@ def test_a_result_without_its_document_is_not_lost(disk, undisturbed, monkeypatc
         return rows(*given)
 
     monkeypatch.setattr(on_cluster, "_rows", fill_then_rows)
-    with pytest.warns(TfdistrWarning, match=f"(?s)The result is complete, but not its document.*{run_dir}"):
+    with pytest.warns(TfdistrWarning, match=f"(?s)its document could not be written.*{run_dir}"):
         fit = job("ring", run_dir)
     assert bits(fit) == undisturbed["ring"]
     assert not (run_dir / "result.json").exists()

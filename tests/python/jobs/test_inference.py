@@ -181,18 +181,18 @@ def test_a_data_frame_gives_its_columns_by_their_names():
             "`x` must have the form of the inputs that the model was trained with.",
             "Received: x['a']: [examples, 4]", "Fix: Pass x: [examples, 4]."]),
         (lambda fit, folder: fit.evaluate(X), [
-            "evaluate() compares outputs with targets, so it needs `y`.", "Received: `x` without `y`",
+            "evaluate() needs `y`: it compares outputs with targets.", "Received: `x` without `y`",
             "Fix: Pass `y`, or a function or data set whose examples are pairs (x, y)."]),
         (lambda fit, folder: fit.predict(X, output=3), [
             "`output` must be a path.", "Received: 3", 'Fix: Pass output="results", for example.']),
         (lambda fit, folder: fit.predict(X, output=folder), [
             "`output` must be a new or empty folder, so that nothing is overwritten.", "Received: {folder}",
-            "Fix: Name another folder, or remove this one."]),
+            "Fix: Pass another folder, or remove this one."]),
         (lambda fit, folder: fit.predict(X, output_format="csv"), [
             "`output_format` must be one of 'npy', 'parquet'.", "Received: 'csv'",
             "Fix: Use output_format='npy'."]),
         (lambda fit, folder: fit.predict(X, output_format="parquet"), [
-            '`output_format="parquet"` is the format of files, so it needs `output`.',
+            '`output_format="parquet"` needs `output`, a folder for files.',
             "Received: no `output`", 'Fix: Pass output="predictions", for example.']),
         (lambda fit, folder: fit.predict(lambda: EXAMPLES.filter(lambda x, y: False)), [
             "`x` must hold at least one example.", "Received: 0 examples", "Fix: Pass data to predict for."]),

@@ -276,7 +276,7 @@ def test_other_values_of_verbose_are_refused(verbose: Any) -> None:
     assert str(caught.value).splitlines() == [
         '`verbose` must be "auto", 0, 1 or 2.',
         f"Received: {verbose!r}",
-        "Fix: Use 0 for silence, 1 for a progress bar, 2 for one line an epoch.",
+        "Fix: Use 0 for silence, 1 for a progress bar, 2 for one line per epoch.",
     ]
 
 
@@ -303,6 +303,6 @@ def test_an_output_on_a_full_disk_ends_no_job():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     display = make_display(2, Console(file=Full()))
-    with pytest.warns(TfdistrWarning, match="Progress cannot be shown: No space left on device") as told:
+    with pytest.warns(TfdistrWarning, match="Cannot show progress: No space left on device") as told:
         list(map(display.event, training()))
     assert len(told) == 1

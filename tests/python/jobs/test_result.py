@@ -235,11 +235,11 @@ def test_a_damaged_model_says_what_is_left(tmp_path, damage):
     with pytest.raises(CheckpointError) as caught:
         load_state(tmp_path)
     rule, received, fix = str(caught.value).splitlines()
-    assert rule == "The values of a trained model must be whole."
+    assert rule == "The file of the trained model is damaged."
     assert received.startswith(f"Received: {file}: ")
     assert fix == (
-        "Fix: The history of the result is whole. A checkpoint may have the model: remove result.json, "
-        "and resume the run."
+        "Fix: Remove result.json and resume the run: a checkpoint may have the model. The history of the "
+        "result is complete."
     )
     assert load_history(tmp_path) == trained.history
 

@@ -303,16 +303,16 @@ def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(
     assert str(caught.value).splitlines() == [
         "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
         f"Received: {tmp_path / 'run'}",
-        "Fix: Name another folder, or pass resume=True to continue with the run in this one.",
+        "Fix: Pass another folder, or resume=True to resume the run in this one.",
     ]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letters").write_text("dear")
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "other", resume=True)
     assert str(caught.value).splitlines() == [
-        "`resume` continues with a run that has checkpoints, or begins in a new or empty folder.",
+        "`resume` needs a run with checkpoints, or a new or empty folder.",
         f"Received: {tmp_path / 'other'}",
-        "Fix: Name another folder, or remove this one.",
+        "Fix: Pass another folder, or remove this one.",
     ]
 
 

@@ -26,7 +26,7 @@ def test_a_run_of_another_job_is_refused(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "run", resume=True, **changes)
     assert str(caught.value).splitlines() == [
-        "`resume` continues with a run of the same job: only `epochs` may be more.",
+        "Cannot resume: the job differs from the saved run. Only `epochs` may be larger.",
         "Received: batch_size=16, where the run has 8; seed=2, where the run has 1; examples=50, where the "
         "run has 90; class_weight={'0': 2.0}, where the run has {}",
         "Fix: Pass the arguments of that run, or another `run_dir`.",

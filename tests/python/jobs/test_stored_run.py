@@ -182,7 +182,7 @@ def test_the_end_of_a_job_without_its_store_is_an_error_that_loses_nothing(serve
     server.start()
     (folder,) = kept() - before
     rule, received, fix = said(caught)
-    assert rule == "At the end of a job, all of its run must be in its store."
+    assert rule == "Cannot upload the whole run to its store at the end of the job."
     assert received.startswith(f"Received: {URL}: EndpointConnectionError: Could not connect to the endpoint")
     assert fix == f"Fix: The whole run is in {folder}. Pass run_dir='{folder}' and resume=True."
     assert bits(train(folder, validation_data=(X, Y), resume=True)) == undisturbed
@@ -228,6 +228,6 @@ def test_only_jobs_that_train_take_a_url():
     with pytest.raises(ArgumentError) as caught, open_run_dir(URL):
         pass
     assert said(caught) == [
-        "Only distributed_fit() takes the URL of a store as `run_dir`.",
+        "Only distributed_fit() accepts the URL of a store as `run_dir`.",
         f"Received: '{URL}'", 'Fix: Pass a folder, such as run_dir="my_run".',
     ]  # fmt: skip

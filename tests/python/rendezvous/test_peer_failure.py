@@ -45,14 +45,15 @@ def test_a_session_that_lives_on_hears_of_a_failure_and_of_what_comes_after_it(f
     for first, second, *_ in (chief, other):
         assert first == "1 epochs"
         assert second == (
-            "ClusterStartError: A process joins one cluster, in its first call, and stays in it. | "
+            "ClusterStartError: Cannot join another cluster: a process stays in the cluster of its first "
+            "call. | "
             "Received: communication 'ring', where the first call had 'auto' | "
-            "Fix: Call as the first call did, or start the process of each worker again."
+            "Fix: Pass the arguments of the first call, or restart the process of each worker."
         )
     assert chief[2] == f"WorkerFailedError: Worker 1 failed: {said}"
     assert chief[3].startswith(
-        "ClusterStartError: A cluster trains until one of its workers fails: its connections are closed "
-        f"then. | Received: a call after this: Worker 1 failed: {said} | Fix: Start the process"
+        "ClusterStartError: A worker of this cluster has failed, so its connections are closed. | Received: "
+        f"a call after this: Worker 1 failed: {said} | Fix: Restart the process"
     )
     if own:
         assert other[2] == own

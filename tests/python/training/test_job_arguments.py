@@ -164,7 +164,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"max_restarts": -1}, "`max_restarts` must be a whole number of at least 0.", "-1",
      "Pass max_restarts=1, for example."),
     ({"verbose": 3}, '`verbose` must be "auto", 0, 1 or 2.', "3",
-     "Use 0 for silence, 1 for a progress bar, 2 for one line an epoch."),
+     "Use 0 for silence, 1 for a progress bar, 2 for one line per epoch."),
 ]  # fmt: skip
 
 
@@ -297,7 +297,7 @@ def test_an_earlier_run_is_not_overwritten(tmp_path, name):
     assert str(caught.value).splitlines() == [
         "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
         f"Received: {tmp_path / name}",
-        "Fix: Name another folder, or remove this one.",
+        "Fix: Pass another folder, or remove this one.",
     ]
 
 

@@ -137,7 +137,7 @@ def test_a_folder_above_the_run_directory_to_which_all_users_can_write(tmp_path,
 def test_a_run_directory_that_cannot_be_made(tmp_path, name, reason):
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    rule = "that this process can make, and write to"
+    rule = "that this process can create and write to"
     with pytest.raises(ArgumentError, match=rule) as caught, open_run_dir(tmp_path / name):
         pass
     assert caught.value.received == f"{str(tmp_path / name)!r}: {reason}"
@@ -150,7 +150,7 @@ def test_a_run_directory_on_a_disk_that_is_read_only_now(small_disk):
     (folder / "run.json").touch()
     small_disk.mount("remount,ro")
     for wanted in (folder, small_disk.path / "other"):
-        rule = "that this process can make, and write to"
+        rule = "that this process can create and write to"
         with pytest.raises(ArgumentError, match=rule) as caught, open_run_dir(wanted, resume=True):
             pass
         assert caught.value.received == f"{str(wanted)!r}: Read-only file system"
