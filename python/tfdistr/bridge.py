@@ -1,7 +1,7 @@
 """The names of the core that the R package calls, and nothing else.
 
 R imports only this module, so that the modules behind it may move. A name is loaded when R first uses it:
-``library(tfdistr)`` does not start TensorFlow, and the fork server of R does not start it too early.
+``library(tfdistr)`` does not start TensorFlow, and R's fork server does not start it too early.
 """
 
 from __future__ import annotations

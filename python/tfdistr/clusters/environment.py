@@ -51,7 +51,7 @@ def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, st
     """Return the environment variables of every worker.
 
     Args:
-        env: The variables of the user, which take precedence.
+        env: The user's variables, which take precedence.
         tuning: Whether to tune the worker for its processor.
     """
     given = dict(env or {})

@@ -259,7 +259,7 @@ def _outside_of_loops(collective: Any, tensor: tf.Tensor, key: tf.Tensor) -> tf.
 
     ``collective`` is a `tf.function`. In a loop TensorFlow adds the iteration to the key. Each worker chooses
     how many steps a call of its training loop makes. So workers in different iterations would wait for each
-    other for ever.
+    other forever.
     """
     if tf.executing_eagerly():
         return collective.python_function(tensor, key)

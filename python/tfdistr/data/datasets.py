@@ -114,7 +114,7 @@ class Dataset:
         return tf.nest.map_structure(lambda key: features[key], info.supervised_keys)
 
     def builder(self) -> Any:
-        """Return the builder of TensorFlow Datasets that reads the data set."""
+        """Return the TensorFlow Datasets builder that reads the data set."""
         import tensorflow_datasets as tfds
 
         return tfds.builder(self.name, data_dir=self.data_dir)

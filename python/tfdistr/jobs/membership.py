@@ -92,7 +92,7 @@ class InformedPeers:
         self._wait = False
 
     def agree(self, seed: int, *, uploads: bool) -> int:
-        """Agree about the seed. Without a seed of the user, each process has its own random seed.
+        """Agree about the seed. Without a user's seed, each process has its own random seed.
 
         Args:
             seed: The seed of this process.

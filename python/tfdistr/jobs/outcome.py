@@ -36,11 +36,11 @@ class Outcome:
         return {name: values[-1] for name, values in self.history.items() if values}
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> Self:
-        """The result with another way to make its model; see `LazyModel`."""
+        """Return the result with another way to make its model; see `LazyModel`."""
         return replace(self, trained=self.trained.with_recipe(recipe, build))
 
     def to_dict(self) -> dict[str, Any]:
-        """The result without its model, in the types of JSON; ``schemas/result.schema.json`` describes it.
+        """Return the result without its model, in JSON types; ``schemas/result.schema.json`` describes it.
 
         Numbers that are not finite are "nan", "inf" and "-inf". A job on workers writes the same into
         ``result.json`` of its run directory.

@@ -58,7 +58,7 @@ class StrategyRules:
         """Return where a job trains.
 
         Args:
-            cluster: The argument of the user: the cluster to start, or None.
+            cluster: The user's argument: the cluster to start, or None.
             communication: What carries the gradients.
             options: The options of the strategy.
 
@@ -121,16 +121,16 @@ class StrategyRules:
         Args:
             workers: Number of processes that train.
             ps: Number of parameter servers.
-            peers: Whether all processes train: ranks of MPI, or workers without a chief.
+            peers: Whether all processes train: MPI ranks, or workers without a chief.
         """
         return ps == 0 and (self.max_workers is None or workers <= self.max_workers)
 
     def backend(self, cluster: Cluster, communication: str) -> Backend:
-        """The backend that starts the processes of ``cluster`` and carries their exchange."""
+        """Return the backend of the collectives between the processes of ``cluster``."""
         return cluster.backend(communication)
 
     def _misfit(self, ps: int) -> str:
-        """The rule that the cluster breaks."""
+        """Return the rule that the cluster breaks."""
         if ps:
             return f"The strategy {self.name!r} has no use for parameter servers."
         return f"The strategy {self.name!r} trains in one process."
@@ -174,7 +174,7 @@ class StrategyRules:
         """Check the size of the cluster that this process joins; return its number of workers."""
         workers = config.num_workers if config else 1
         ps = len(config.jobs.get("ps", ())) if config else 0
-        others = "the Job of Kubernetes" if place_in_job() else "the step of Slurm"
+        others = "the Kubernetes Job" if place_in_job() else "the Slurm step"
         joins = "TF_CONFIG" if cluster_from_env() else others
         where = joins if config else "no cluster and no TF_CONFIG"
         peers = config is not None and "chief" not in config.jobs
@@ -260,7 +260,7 @@ class ModelParallelRules(StrategyRules):
     def _misfit(self, ps: int) -> str:
         if ps:
             return super()._misfit(ps)
-        return f"The strategy {self.name!r} trains in one process; ranks of MPI cannot compute for it."
+        return f"The strategy {self.name!r} trains in one process; MPI ranks cannot compute for it."
 
     def _check_started(self, cluster: Cluster, communication: str, options: Mapping[str, Any]) -> None:
         check_placement(options.get("placement"), cluster.workers)

@@ -300,7 +300,7 @@ class _CoordinatorPhase:
     ) -> None:
         assert data is not None
         self.done = 0
-        self._keeper, self._callbacks = manager, callbacks.callbacks
+        self._manager, self._callbacks = manager, callbacks.callbacks
         self._reported = 0.0
         self._on_steps = on_steps
         self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
@@ -312,8 +312,8 @@ class _CoordinatorPhase:
 
     def skip(self, epochs: int) -> None:
         """Skip the data of some epochs: workers read each batch by its number."""
-        if self._keeper:
-            self._keeper.begin_after(self._keeper.total + epochs * (self._steps or 0))
+        if self._manager:
+            self._manager.begin_after(self._manager.total + epochs * (self._steps or 0))
 
     def reset(self) -> None:
         """Set the sums of the metrics to zero."""
@@ -330,7 +330,7 @@ class _CoordinatorPhase:
     def run(self, epoch: int, done: int) -> dict[str, Any]:
         """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
         stop = "stop_training" if self._kind == "train" else "stop_evaluating"
-        manager, total = self._keeper, self._steps
+        manager, total = self._manager, self._steps
         assert total is not None
         first = epoch * total if self._kind == "train" else 0
         if self._kind == "test":

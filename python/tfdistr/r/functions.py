@@ -219,7 +219,7 @@ class RSide:
             Python, or describes what else the file makes.
         seed: Called with a seed; sets the seed of R's random numbers.
         error: Returns the class of an R error, and R's calls; None for Python errors.
-        home: The folder of R.
+        home: R's folder.
         libraries: Returns the libraries of R packages, as R_LIBS names them.
         embedded: Whether Python is the user's language.
     """
@@ -280,7 +280,7 @@ def environment_of_r_worker(scratch: Path | None = None) -> dict[str, str]:
     """Return the environment variables with which an R worker finds this Python and this R's packages.
 
     Args:
-        scratch: A folder for the temporary files of R, which it leaves behind when it is killed.
+        scratch: A folder for R's temporary files, which R leaves behind when it is killed.
     """
     env = {"RETICULATE_PYTHON": os.path.abspath(sys.executable)}
     if _here and not _here[0].embedded:

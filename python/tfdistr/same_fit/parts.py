@@ -26,7 +26,7 @@ class Parts:
 
     Attributes:
         silent: Layers that draw random numbers, and do not draw with ``training=False``.
-        drawing: Layers that draw random numbers in another way, by generators of Keras.
+        drawing: Layers that draw random numbers in another way, with Keras generators.
         tensorflow: The operations that draw with TensorFlow's global seed.
         normalizing: Layers that normalize with the rows of one worker.
         adding: Layers that call ``add_loss()``.

@@ -87,7 +87,7 @@ def check_placement(placement: Any, workers: int | None) -> None:
     """Check the form of a placement, before anything is started.
 
     Args:
-        placement: The argument of the user.
+        placement: The user's argument.
         workers: The number of workers of the cluster; None if there is no cluster.
 
     Raises:

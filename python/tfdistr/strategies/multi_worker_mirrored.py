@@ -78,7 +78,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         communication: The backend of the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
             the ring, and the chief logs a warning), "mpi" (the processes that ``mpiexec`` has started, or
             those in TF_CONFIG, which then need MPICH but no ``mpiexec``), or "auto" (the default): MPI if all
-            workers have the same, see no GPU, and can connect to each other, else the choice of TensorFlow.
+            workers have the same, see no GPU, and can connect to each other, else TensorFlow's choice.
         gradient_dtype: The type in which gradients travel in the steps of Keras's ``fit``: "float32", or
             "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
             in float32.
@@ -174,8 +174,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         elif lifelines:
             lifelines.say_goodbye()
         alone = extended.num_workers == 1 and extended.one_replica
-        carrier = "mpi" if collectives else "nccl" if used == "nccl" else "ring"
-        self._communication = "none" if alone else carrier
+        backend = "mpi" if collectives else "nccl" if used == "nccl" else "ring"
+        self._communication = "none" if alone else backend
         if used != communication and self.is_chief:
             log.warning(NO_NCCL)
         if not extended.one_replica:

@@ -63,7 +63,7 @@ def check_known(known: Sequence[str], options: Mapping[str, Any], who: str) -> N
 
     Args:
         known: The names of the known options.
-        options: The options of the user.
+        options: The user's options.
         who: The owner of the options, for the error.
 
     Raises:

@@ -135,7 +135,7 @@ def _check_validation_freq(value: Any) -> int | tuple[int, ...]:
 
 
 def _check_seed(seed: Any) -> int:
-    """Return the seed of the user, or a random one."""
+    """Return the user's seed, or a random one."""
     if seed is None:
         return random.SystemRandom().randrange(2**31)
     return check_int("seed", seed, minimum=0, maximum=_LARGEST_SEED)

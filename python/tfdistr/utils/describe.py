@@ -11,7 +11,7 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 @dataclass(frozen=True)
 class ValueOfR:
-    """A value of R that Python does not have, such as NA, in the place of an argument.
+    """An R value that Python does not have, such as NA, in the place of an argument.
 
     It is of no type that an argument may have. So each check refuses it, with its own rule.
 

@@ -41,7 +41,7 @@ def _allocation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
-    made = RemoteJob(tmp_path, range(len(pids)), "a node of Slurm").workers
+    made = RemoteJob(tmp_path, range(len(pids)), "a Slurm node").workers
     for rank, pid in zip(made, pids, strict=True):
         rank.take({"pid": pid, "host": f"n{9 + rank.index}"})
     return made

@@ -147,7 +147,7 @@ def by_hand(what: str, folder: Path) -> list[Ended]:
 def test_workers_that_were_started_by_hand_go_on_from_the_chiefs_checkpoint(tmp_path):
     told = by_hand("told", tmp_path / "run")
     assert [worker.status for worker in told] == [75, 75], told[0].output[-3000:]
-    fixes = [re.search(r"Fix: Go on with .*", worker.output)[0] for worker in told]
+    fixes = [re.search(r"Fix: Repeat the call .*", worker.output)[0] for worker in told]
     assert fixes == [
         f"Fix: Repeat the call with run_dir='{tmp_path / 'run' / '0'}' and resume=True.",
         "Fix: Repeat the call with resume=True.",

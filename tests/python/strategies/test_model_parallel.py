@@ -169,7 +169,7 @@ NEEDED = 'The strategy "model_parallel" needs `placement`: places by the names o
          "The strategy 'model_parallel' has no use for parameter servers.",
          "2 workers and 1 parameter server, by the cluster"),
         ({"placement": {"a": "worker 0"}, "cluster": tfdistr.ssh_cluster(["localhost"])},
-         "The strategy 'model_parallel' trains in one process; ranks of MPI cannot compute for it.",
+         "The strategy 'model_parallel' trains in one process; MPI ranks cannot compute for it.",
          "1 worker, by the cluster"),
     ],
 )  # fmt: skip

@@ -41,7 +41,7 @@ class RayJob(RemoteJob):
 
     def __init__(self, spec: Mapping[str, Any], plan: Plan, run_dir: str | os.PathLike[str]) -> None:
         folder = Path(run_dir).absolute()
-        super().__init__(folder, range(spec["workers"]), "a node of Ray")
+        super().__init__(folder, range(spec["workers"]), "a Ray node")
         self._spec, self._plan = spec, plan
         self._log = log_path(folder, 0).with_name("ray.log")
         self._closing = self._started = False
@@ -198,7 +198,7 @@ def refusal(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStart
     rule, received, fix = (text.format_map(values) for text in _REFUSALS[message["refused"]])
     error = ClusterStartError(rule, received=received, fix=fix)
     if scarce:  # a job that continues with fewer workers drops the last
-        error.worker, error.host = spec["workers"] - 1, "a node of Ray"
+        error.worker, error.host = spec["workers"] - 1, "a Ray node"
     return error
 
 

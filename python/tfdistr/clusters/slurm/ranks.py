@@ -63,7 +63,7 @@ class Ranks(RemoteJob):
 
     def __init__(self, step: SlurmStep, log: str) -> None:
         self._folder = Path(step.run_dir).absolute()
-        super().__init__(self._folder, range(len(step.environments)), "a node of Slurm")
+        super().__init__(self._folder, range(len(step.environments)), "a Slurm node")
         self._log = log_path(self._folder, 0).with_name(log)
         self._warning = self._folder / rank_guard.WARNING
         self._warning.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from tfdistr.data.source import Arrays
 
 Array = np.ndarray[Any, Any]
 
-# Indices that are looked up together: a call of TensorFlow costs as much as some thousand indices.
+# Indices that are looked up together: a TensorFlow call costs as much as some thousand indices.
 _LOOKED_UP = 8192
 
 

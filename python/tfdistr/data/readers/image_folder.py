@@ -131,7 +131,7 @@ def open_images(files: Any, sizes: Any, options: Mapping[str, Any]) -> ImageFold
 
 
 def _classes(folder: str) -> tuple[str, ...]:
-    """Return the classes in the order of Keras: sorted by name."""
+    """Return the classes in Keras's order: sorted by name."""
     try:
         with os.scandir(folder) as entries:
             return tuple(sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."))
@@ -140,7 +140,7 @@ def _classes(folder: str) -> tuple[str, ...]:
 
 
 def _images(folder: str) -> list[str]:
-    """Return the images of a class, also in its subfolders, in the order of Keras."""
+    """Return the images of a class, also in its subfolders, in Keras's order."""
     found = []
     for place, _, names in sorted(os.walk(folder)):
         own = (name for name in sorted(names) if name.lower().endswith(_ENDINGS))

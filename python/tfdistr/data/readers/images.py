@@ -41,7 +41,7 @@ class Images:
         self._starting = threading.Lock()
 
     def all(self, data: Sequence[bytes] | Array, place: Callable[[int], str]) -> Array:
-        """Decode images, all of them in one call of TensorFlow.
+        """Decode images, all of them in one TensorFlow call.
 
         Args:
             data: The images.

@@ -32,7 +32,7 @@ def gather(value: Any) -> tf.Tensor:
 
     Raises:
         ArgumentError: ``value`` is not of the form above, or the call is in the scope of a strategy with
-            several workers, but not in a step of Keras.
+            several workers, but not in a Keras step.
 
     Example:
         >>> def clip_loss(y_true, y_pred):

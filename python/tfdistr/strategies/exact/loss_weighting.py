@@ -116,7 +116,7 @@ class MeanOverExamples:
     the gradient is taken in two cases. First, the number of rows of the global batch is known. Second, the
     model communicates in its forward pass (synchronized BatchNormalization); the number of rows then needs
     an all-reduce of its own. Otherwise the gradients are weighted, and the number of rows is all-reduced
-    together with them. A ``train_step`` of the user may scale one loss and apply another, or one loss twice,
+    together with them. The user's ``train_step`` may scale one loss and apply another, or one loss twice,
     so its gradients are always weighted.
 
     Args:

@@ -160,7 +160,7 @@ class Share:
         if not self.can_wait:
             raise ArgumentError(
                 "With virtual workers, a step can read weights after optimizer.apply() in the step itself "
-                "only: not in a loop or a branch of TensorFlow, and not with run_eagerly=True.",
+                "only: not in a TensorFlow loop or branch, and not with run_eagerly=True.",
                 received=f"a use of {variable.path} after apply() in such a place",
                 fix="Read it before, or in a callback; or train without virtual_workers.",
             )
@@ -187,7 +187,7 @@ class Share:
         if not self.can_wait:
             raise ArgumentError(
                 "With virtual workers, a model may exchange values between replicas in its own step only: "
-                "not in a loop or a branch of TensorFlow, and not with run_eagerly=True.",
+                "not in a TensorFlow loop or branch, and not with run_eagerly=True.",
                 received="an all-reduce in such a place",
                 fix="Move the layer, such as BatchNormalization(synchronized=True), out of it.",
             )
