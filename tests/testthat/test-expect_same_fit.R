@@ -85,7 +85,7 @@ test_that("a loss of R that is a sum is the reason", {
     expect_same_fit(summed, x, y), apart,
     "Known: those on 2 workers are 1/2 of those on 1 worker.",
     "Reason: the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.", # nolint: line_length_linter.
-    "Fix: Return the mean over the rows, or one loss for each row; or use a loss of Keras with reduction = \"sum\"." # nolint: line_length_linter.
+    "Fix: Return the mean over the rows, or one loss for each row; or use a Keras loss with reduction = \"sum\"." # nolint: line_length_linter.
   )
 })
 

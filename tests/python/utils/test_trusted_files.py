@@ -86,7 +86,7 @@ def test_nor_a_file_of_others_in_a_folder_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(TfdistrError, match=r"others can write to it \(mode 620\)"):
         load_value(tmp_path, "value")
     file.unlink()
-    with pytest.raises(TfdistrError, match=r"value\.pkl: No such file or directory\nFix: Leave the run"):
+    with pytest.raises(TfdistrError, match=r"value\.pkl: No such file or directory\nFix: Do not change"):
         load_value(tmp_path, "value")
     with pytest.raises(TfdistrError, match=r"nowhere/file: No such file or directory"):
         check_own(tmp_path / "nowhere" / "file")
