@@ -31,7 +31,7 @@ import report
 
 from tfdistr import local_cluster
 from tfdistr.network.ports import free_ports
-from tfdistr.supervision.supervisor import pause_between_looks, run_workers
+from tfdistr.supervision.supervisor import poll_interval, run_workers
 
 WORKERS = (4, 8, 16, 32)
 LARGE = 1024
@@ -170,9 +170,9 @@ def compare(rounds: int) -> None:
         row = "".join(f"{values[workers]:9.3f}" for workers in WORKERS)
         print(f"{name:34}{row}{line_at(values, LARGE):9.2f}         {ROWS[name][2]}")
     live, events = (line_at(values, LARGE) / 100 for values in list(measured.values())[:2])
-    looking = live * pause_between_looks(min(WORKERS)) / pause_between_looks(LARGE)
+    looking = live * poll_interval(min(WORKERS)) / poll_interval(LARGE)
     shares = {"live": looking, "events": looking + max(events - live, 0.0)}
-    print(f"\nThe launcher looks at {LARGE} workers every {pause_between_looks(LARGE):.1f} s.")
+    print(f"\nThe launcher polls {LARGE} workers every {poll_interval(LARGE):.1f} s.")
     for name, bar in BARS.items():
         share = shares[name]
         result = "met" if share <= bar else "MISSED"
