@@ -69,42 +69,51 @@ cluster_from_env <- function() {
 #' the process that started them. Other machines can't reach them: `SECURITY.md` says how, and what is not
 #' protected.
 #'
-#' @param workers Number of workers, at least 1; or "gpus" for one worker for each GPU that this process sees
-#'   (or that `env` makes visible). Each such worker sees only its GPU. Two numbers, such as `c(2, 4)`, are
-#'   for jobs with `virtual_workers`: the job starts with 4 workers, continues with at least 2 if some are
-#'   lost, replaces them at the next checkpoint, and ends with a bitwise identical result in any case.
+#' @param workers Number of workers, at least 1. By default 2, or, with `gpus_per_worker`, as many as there are
+#'   GPUs for. Two numbers, such as `c(2, 4)`, are for jobs with `virtual_workers`: the job starts with 4
+#'   workers, continues with at least 2 if some are lost, replaces them at the next checkpoint, and ends with
+#'   a bitwise identical result in any case.
+#' @param ... Not used.
 #' @param ps Number of parameter servers beside the workers, for `strategy = "parameter_server"`. A chief is
 #'   then started, too. The chief is an R process, the other tasks are Python processes.
 #' @param cores_per_worker Number of cores of this machine on which each worker runs, with as many threads.
 #'   By default the workers fairly share all cores that this process can use; where there are fewer cores
 #'   than workers, several workers share one core.
+#' @param gpus_per_worker Number of GPUs of each worker, which sees only its own, of those that this process
+#'   sees (or that `env` makes visible). 0 hides all GPUs. By default every worker sees all.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process. Workers that share a GPU have `TF_FORCE_GPU_ALLOW_GROWTH = "true"`, so that each takes the
 #'   memory that it needs.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`". The
 #'   output is in a file for each worker in any case.
-#' @param start_timeout Seconds until every worker must have joined the cluster.
 #' @param warm Whether workers are forks of a fork server, an R process that has loaded Python, TensorFlow and
-#'   Keras: they then start in some 2 seconds instead of 10. This call starts the fork server in the
+#'   Keras: they then start in about 2 seconds instead of 10. This call starts the fork server in the
 #'   background. It serves all jobs of this session. It ends with the session, after ten idle minutes, or by
 #'   [stop_warm_workers()]. Where a fork is not safe (macOS, a GPU in use), workers start cold, and their logs
 #'   say why.
 #' @param tuning Whether to choose settings that make TensorFlow fast on this processor: its oneDNN kernels,
 #'   huge pages, and memory that stays with the process. Environment variables that are already set, such as
 #'   `TF_ENABLE_ONEDNN_OPTS`, take precedence. `params$tuning` of the result describes the settings.
+#' @param start_timeout Seconds until every worker must have joined the cluster; by default 300.
+#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost: it is stopped, or
+#'   its machine or network has failed.
 #' @return A Python object of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPU
 #'   of each worker. Another R session cannot have it: call the function there.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if this machine has too
+#'   few cores or GPUs.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' local_cluster(workers = 4, env = c(OMP_NUM_THREADS = "1"))
 #' @family clusters
 #' @export
-local_cluster <- function(workers = 2, ps = 0, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                          start_timeout = 300, warm = TRUE, tuning = TRUE) {
+local_cluster <- function(workers = NULL, ..., ps = 0, cores_per_worker = NULL, gpus_per_worker = NULL,
+                          env = NULL, follow = FALSE, warm = TRUE, tuning = TRUE, start_timeout = NULL,
+                          heartbeat_timeout = 30) {
+  refuse_dots("local_cluster", ...)
   new_cluster("local", core(convert = TRUE)$local_cluster(
     workers,
-    ps = ps, cores_per_worker = cores_per_worker, env = as_mapping(env), follow = follow,
-    start_timeout = start_timeout, warm = warm, tuning = tuning
+    ps = ps, cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
+    follow = follow, warm = warm, tuning = tuning, start_timeout = start_timeout,
+    heartbeat_timeout = heartbeat_timeout
   ))
 }
 

@@ -12,35 +12,46 @@
 #'
 #' @param hosts Character vector: names or addresses of the hosts, each once, by which ssh reaches them and by
 #'   which they reach each other. "user@" may be before them. This machine can be one of them.
-#' @param workers_per_host Number of workers on each host, at least 1.
+#' @param ... Not used.
+#' @param workers Number of workers on all hosts together, the same number on each.
+#' @param workers_per_host Number of workers on each host, instead of `workers`; by default 1.
+#' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
+#'   `"ssh -F my_config"`. By default `ssh`.
+#' @param tunnels Whether the workers connect to each other through ssh, for hosts that only this machine
+#'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers
+#'   start cold, and listen on the loopback interface of their host only, if it has a C compiler.
 #' @param cores_per_worker Number of cores of its host on which each worker runs, with as many threads. By
 #'   default the workers of a host fairly share its cores.
+#' @param gpus_per_worker Number of GPUs of its host for each worker, which sees only its own. 0 hides all
+#'   GPUs. By default every worker sees all.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process. The variables of a login, such as HOME, are those of the host. They travel through ssh, and are
 #'   in no file and no command line.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
-#' @param start_timeout Seconds until every worker must have joined the cluster.
-#' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
-#'   `"ssh -F my_config"`. By default `ssh`.
 #' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
 #'   server on each host, by ssh.
 #' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
-#' @param tunnels Whether the workers connect to each other through ssh, for hosts that only this machine
-#'   reaches. All they send is then encrypted and goes through this machine, which is slower. The workers
-#'   start cold, and listen on the loopback interface of their host only, if it has a C compiler.
+#' @param start_timeout Seconds until every worker must have joined the cluster; by default 300.
+#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost; see
+#'   [local_cluster()].
 #' @return A Python object of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on
 #'   all hosts. Another R session cannot have it: call the function there.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `workers` and
+#'   `workers_per_host` contradict each other.
 #' @seealso [doctor()], which looks at hosts.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' ssh_cluster(hosts = c("a", "b"), workers_per_host = 2)
 #' @family clusters
 #' @export
-ssh_cluster <- function(hosts, workers_per_host = 1, cores_per_worker = NULL, env = NULL, follow = FALSE,
-                        start_timeout = 300, ssh = NULL, warm = TRUE, tuning = TRUE, tunnels = FALSE) {
+ssh_cluster <- function(hosts, ..., workers = NULL, workers_per_host = NULL, ssh = NULL, tunnels = FALSE,
+                        cores_per_worker = NULL, gpus_per_worker = NULL, env = NULL, follow = FALSE,
+                        warm = TRUE, tuning = TRUE, start_timeout = NULL, heartbeat_timeout = 30) {
+  refuse_dots("ssh_cluster", ...)
   new_cluster("ssh", core(convert = TRUE)$ssh_cluster(
-    as_texts(hosts), workers_per_host,
-    cores_per_worker = cores_per_worker, env = as_mapping(env), follow = follow,
-    start_timeout = start_timeout, ssh = ssh, warm = warm, tuning = tuning, tunnels = tunnels
+    as_texts(hosts),
+    workers = workers, workers_per_host = workers_per_host, ssh = ssh, tunnels = tunnels,
+    cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
+    follow = follow, warm = warm, tuning = tuning, start_timeout = start_timeout,
+    heartbeat_timeout = heartbeat_timeout
   ))
 }

@@ -11,9 +11,10 @@
 #' A script that `srun` itself starts (`srun Rscript train.R`) needs no cluster: its tasks train together.
 #'
 #' @param nodes Number of nodes, at least 1; by default all nodes of the allocation.
-#' @param tasks_per_node Number of workers on each node; by default as the allocation says, or 1.
-#' @param cores_per_worker Number of processors of each worker (`--cpus-per-task`); by default as the
-#'   allocation says, or the default of Slurm.
+#' @param ... Not used.
+#' @param workers Number of workers on all nodes together, the same number on each.
+#' @param workers_per_host Number of workers on each node, instead of `workers`; by default as the allocation
+#'   says, or 1.
 #' @param partition String: the partition of the job. This argument and the next five are for `sbatch`, so
 #'   they are not used in an allocation.
 #' @param time String: the time limit of the job, as Slurm takes it: "30" are minutes, "2:30:00" hours,
@@ -25,30 +26,39 @@
 #'   `"module load cuda"`.
 #' @param template String: the text of the whole script of the job, with `{options}`, `{setup}` and
 #'   `{command}` where the lines `#SBATCH`, the lines of `setup` and the command of the workers belong.
+#' @param cores_per_worker Number of processors of each worker (`--cpus-per-task`); by default as the
+#'   allocation says, or the default of Slurm.
+#' @param gpus_per_worker Number of GPUs of each worker (`--gpus-per-task`), which sees only its own. 0 hides
+#'   all GPUs. By default what Slurm gives.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
+#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @param start_timeout Seconds that the job may wait in the queue (then it is cancelled), and seconds from
 #'   its start until every worker must have joined the cluster. By default the job may wait for any time, and
 #'   the workers have 300 seconds.
-#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
+#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost; see
+#'   [local_cluster()].
 #' @return A Python object of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on
 #'   all nodes. Another R session cannot have it: call the function there.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `nodes` is left out
-#'   outside an allocation.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, if `workers` and
+#'   `workers_per_host` contradict each other, or if `nodes` is left out outside an allocation.
 #' @seealso [local_cluster()], for workers on this machine.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
-#' slurm_cluster(nodes = 2, tasks_per_node = 4, partition = "gpu", time = "1:00:00")
+#' slurm_cluster(nodes = 2, workers_per_host = 4, partition = "gpu", time = "1:00:00")
 #' @family clusters
 #' @export
-slurm_cluster <- function(nodes = NULL, tasks_per_node = NULL, cores_per_worker = NULL, partition = NULL,
+slurm_cluster <- function(nodes = NULL, ..., workers = NULL, workers_per_host = NULL, partition = NULL,
                           time = NULL, account = NULL, options = NULL, setup = NULL, template = NULL,
-                          env = NULL, follow = FALSE, start_timeout = NULL, tuning = TRUE) {
+                          cores_per_worker = NULL, gpus_per_worker = NULL, env = NULL, follow = FALSE,
+                          tuning = TRUE, start_timeout = NULL, heartbeat_timeout = 30) {
+  refuse_dots("slurm_cluster", ...)
   new_cluster("slurm", core(convert = TRUE)$slurm_cluster(
-    nodes, tasks_per_node,
-    cores_per_worker = cores_per_worker, partition = partition, time = time, account = account,
-    options = as_mapping(options), setup = as_texts(setup), template = template, env = as_mapping(env),
-    follow = follow, start_timeout = start_timeout, tuning = tuning
+    nodes,
+    workers = workers, workers_per_host = workers_per_host, partition = partition, time = time,
+    account = account, options = as_mapping(options), setup = as_texts(setup), template = template,
+    cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
+    follow = follow, tuning = tuning, start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
   ))
 }
 
@@ -62,36 +72,46 @@ slurm_cluster <- function(nodes = NULL, tasks_per_node = NULL, cores_per_worker 
 #' workers end when the process that started them ends, even if it is killed. Ray is a Python package: `pip
 #' install ray` into the Python of this session.
 #'
-#' @param num_workers Number of workers, at least 1.
-#' @param resources_per_worker Named numeric vector or list: what each worker needs, amounts by the names of
-#'   Ray, such as `c(CPU = 4, GPU = 1)`. By default one CPU. A worker runs as many threads as it has CPUs.
+#' @param workers Number of workers, at least 1.
+#' @param ... Not used.
+#' @param resources_per_worker Named numeric vector or list: what each worker needs beside cores and GPUs,
+#'   amounts by the names of Ray, such as `c(memory = 8e9)`.
 #' @param address String: the address of a Ray cluster, such as "10.0.0.1:6379"; "auto" for the Ray that runs
 #'   on this machine, or "local" to start one.
 #' @param placement_strategy String: how Ray spreads the workers over its nodes, "SPREAD", "PACK",
 #'   "STRICT_SPREAD" or "STRICT_PACK".
 #' @param runtime_env Named list: the runtime environment of the workers, as Ray takes it, such as
 #'   `list(pip = list("pandas"))`.
+#' @param cores_per_worker Number of CPUs that Ray reserves for each worker, which runs as many threads; by
+#'   default 1.
+#' @param gpus_per_worker Number of GPUs that Ray gives each worker, which sees only its own; by default none.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
+#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @param start_timeout Seconds that the workers may wait for their resources, and seconds from then until
 #'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
 #'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
-#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
+#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost; see
+#'   [local_cluster()].
 #' @return A Python object of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
 #'   Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
-#' ray_cluster(num_workers = 4, resources_per_worker = c(CPU = 2))
+#' ray_cluster(workers = 4, cores_per_worker = 2)
 #' @family clusters
 #' @export
-ray_cluster <- function(num_workers = 2, resources_per_worker = NULL, address = NULL,
-                        placement_strategy = "SPREAD", runtime_env = NULL, env = NULL, follow = FALSE,
-                        start_timeout = NULL, tuning = TRUE) {
+ray_cluster <- function(workers = 2, ..., resources_per_worker = NULL, address = NULL,
+                        placement_strategy = "SPREAD", runtime_env = NULL, cores_per_worker = NULL,
+                        gpus_per_worker = NULL, env = NULL, follow = FALSE, tuning = TRUE,
+                        start_timeout = NULL, heartbeat_timeout = 30) {
+  refuse_dots("ray_cluster", ...)
   new_cluster("ray", core(convert = TRUE)$ray_cluster(
-    num_workers, as_mapping(resources_per_worker),
-    address = address, placement_strategy = placement_strategy, runtime_env = as_mapping(runtime_env),
-    env = as_mapping(env), follow = follow, start_timeout = start_timeout, tuning = tuning
+    workers,
+    resources_per_worker = as_mapping(resources_per_worker), address = address,
+    placement_strategy = placement_strategy, runtime_env = as_mapping(runtime_env),
+    cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
+    follow = follow, tuning = tuning, start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
   ))
 }

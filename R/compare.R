@@ -9,7 +9,8 @@
 #'
 #' @inheritParams distributed_fit
 #' @param ... Further arguments of [distributed_fit()], by name, such as `batch_size`.
-#' @param strategies Names of strategies, or a named list that has a list of options for each strategy.
+#' @param strategies Names of strategies, or a list of names and of strategies with options, such as
+#'   `list("one_device", mirrored(devices = "cpu:0"))`.
 #' @param workers The number of workers, or several numbers to try. A strategy that trains in one process is
 #'   tried with one worker. A strategy with parameter servers gets one server beside the workers.
 #' @param epochs Number of epochs, at least 2: the first one is not measured.
@@ -37,7 +38,7 @@
 #' @export
 compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_device", "multi_worker_mirrored"),
                                workers = 2, epochs = 3, env = NULL) {
-  arguments <- strategy_options(...)
+  arguments <- named_dots(...)
   record <- new.env()
   compared <- with_conditions(record = record, {
     if (is_python(model)) model <- core()$as_model_factory(model)
@@ -47,7 +48,7 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
     }
     core(convert = TRUE)$compare(
       trainer(train, record),
-      strategies = if (is.list(strategies)) dictionary(strategies) else as_texts(strategies),
+      strategies = if (inherits(strategies, "tfdistr_strategy")) list(strategies) else as.list(strategies),
       workers = as.list(workers), epochs = epochs, env = as_mapping(env),
       arguments = as.list(names(arguments)), words = function(error) conditionMessage(record$condition)
     )

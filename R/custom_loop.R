@@ -61,7 +61,10 @@
 make_strategy <- function(name = "multi_worker_mirrored", ...) {
   reload_environ()
   say_if_session()
-  options <- strategy_options(...)
+  options <- lapply(named_dots(...), function(option) {
+    # Python has no vectors with names.
+    if (is.character(option) && !is.null(names(option))) as.list(option) else whole_as_integer(option)
+  })
   arguments <- c(list(name), options)
   with_conditions(before_import_hooks(do.call(core(convert = TRUE)$make_strategy, arguments, quote = TRUE)))
 }

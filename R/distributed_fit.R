@@ -5,6 +5,15 @@
 #' task in TF_CONFIG, or the processes that `mpiexec` or `srun` has started: make the same call in every
 #' process of the cluster (see [tf_config()]). With neither, the model is trained in this process.
 #'
+#' @section Arguments in five groups:
+#'   * What to train: `model` and the arguments from `x` to `verbose`, which are those of keras3's `fit()`, in
+#'     its order; `seed`, `virtual_workers`, `drop_remainder`.
+#'   * Where to train: `cluster`.
+#'   * How to train: `strategy`.
+#'   * Batches that grow with the workers: `batch_size = per_worker(64)`.
+#'   * Where the run is stored, and what happens when something fails: `run_dir`, `checkpoint_every`, `resume`,
+#'     `failures`.
+#'
 #' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
 #'   that they call, use by name are sent, too: variables of the enclosing functions and of the global
@@ -34,70 +43,53 @@
 #'   examples, or in batches of the global size), a `PyDataset`, a Python generator, or a function. A
 #'   function may be a generator: it returns a batch, such as `list(x, y)`, at each call, and `NULL` at the
 #'   end of the data. Or it is called as `x(ctx)`, or `x()`, in every worker and returns a
-#'   `tf.data.Dataset` of examples, not batched, which tfdistr shuffles, batches and splits. `ctx` has
+#'   `tf.data.Dataset`: of batches of the global size, or, with `batch_size`, of single examples, which
+#'   tfdistr shuffles, batches and splits. `ctx` has
 #'   `$num_workers`, `$index` (from 0), `$is_chief`, `$batch_size` (of this worker) and `$shard(dataset)`,
 #'   which takes this worker's share before an expensive `$map()`. Examples that can be looked up by index
 #'   (arrays, data sets, pipelines of tensors) are read and decoded only by the worker that uses them.
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
-#' @param ... Options of the strategy. "mirrored" has `devices`, names such as `c("gpu:0", "gpu:1")` (by
-#'   default all GPUs). "one_device" has `device`. "parameter_server" has `update`: "async" (each worker takes
-#'   whole batches, and its gradient is applied when it arrives) or "sync" (each batch is split over the
-#'   workers, and the mean of their gradients is applied once). With "sync" it also has
-#'   `replicas_to_aggregate`, the number of workers whose gradients make a step. "model_parallel" has
-#'   `placement`, the place of each layer by its name: `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`,
-#'   or `c(dense_1 = "cpu:0")` for devices of this process. `placement` may be a function of a layer that
-#'   returns its place or `NULL`. A layer without a place has the place of the layer before it.
-#' @param cluster Where to train: [local_cluster()], [ssh_cluster()], [slurm_cluster()] or
-#'   [ray_cluster()].
-#' @param strategy String: "multi_worker_mirrored", "mirrored" (several devices of one process, for models
-#'   without R functions), "one_device", "parameter_server" (for `local_cluster(workers = 2, ps = 1)`, or
-#'   for the chief that TF_CONFIG describes, where `tfdistr server` runs the other tasks), or "model_parallel"
-#'   (the layers of one model are on several devices, or on the workers of a cluster).
+#' @param ... Not used: the arguments after `y` must be named.
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
-#'   result. `NULL` if the function `x` returns batches (of the global size) already.
-#' @param per_worker_batch_size Number of examples in each worker's batch, instead of `batch_size`: the global
-#'   batch grows with the number of workers.
-#' @param epochs Number of epochs.
-#' @param steps_per_epoch Number of steps of an epoch; by default as many as one pass over the data has. With
-#'   it, the data repeats as often as needed.
+#'   result. `NULL` means 32, or the batches that `x` gives: a data set of batches, a `PyDataset`, a generator,
+#'   or a function. Or `per_worker(64)`, for a global batch that grows with the number of workers; see
+#'   [per_worker()].
+#' @param epochs Number of epochs, with those before `initial_epoch`.
+#' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
+#'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
+#'   training on one worker, all workers stop. Callbacks with R functions, and callbacks that Python can't
+#'   pickle, need the function.
 #' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets
 #'   instead of the training.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
+#' @param shuffle Whether each epoch has its own order of the training examples.
+#' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number.
+#' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays; not with
+#'   `class_weight`.
+#' @param initial_epoch Number of the first epoch, counted from 1, as in keras3: the training continues there,
+#'   with the examples in the order of that epoch.
+#' @param steps_per_epoch Number of steps of an epoch; by default as many as one pass over the data has. With
+#'   it, the data repeats as often as needed.
 #' @param validation_steps Number of steps of a validation; by default one pass.
 #' @param validation_batch_size Number of examples in a global batch of the validation; by default as in the
 #'   training.
 #' @param validation_freq Number of epochs after which there is a validation, or the numbers (from 1) of the
 #'   epochs that have one.
-#' @param initial_epoch Number of epochs that are already done: the training begins with the next one, and
-#'   with the order of the examples of that epoch. `epochs` counts them, too.
-#' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
-#'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
-#'   training on one worker, all workers stop. Callbacks with R functions, and callbacks that Python can't
-#'   pickle, need the function.
-#' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number.
-#' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays; not with
-#'   `class_weight`.
-#' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
-#'   numbers in these functions; `NULL` draws a seed.
-#' @param shuffle Whether each epoch has its own order of the training examples.
-#' @param drop_remainder Whether the last batch of each pass over the training data is dropped where it is
-#'   not full; see [steps_per_epoch()].
-#' @param scale_learning_rate String: "linear" multiplies the learning rate by the number of workers, "sqrt"
-#'   by its square root, "none" does not change it; for use with `per_worker_batch_size`.
-#' @param warmup_epochs Number of epochs over which the learning rate rises, in equal parts from step to
-#'   step, to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate
-#'   of their first step.
-#' @param communication String: the backend for the gradients, "ring", "nccl" (one GPU for each worker), "mpi"
-#'   or "auto": MPI if all workers have the same MPICH, see no GPU, and can connect to each other. Else it is
-#'   TensorFlow's ring, and the log of the chief says why. The result says which backend was used.
-#' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
-#'   halves the bytes and rounds each gradient to 8 significant bits.
-#' @param virtual_workers Number of shares of each global batch, at least the number of workers. The result
-#'   then has the same bits on any number of workers. It depends on `virtual_workers` instead, because each
-#'   share is computed by itself, with one thread, and sums have a fixed order. `NULL` for the faster way,
-#'   where results of different numbers of workers differ by rounding, which a long training enlarges.
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
+#' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
+#'   numbers in these functions; `NULL` draws a seed.
+#' @param virtual_workers Number of shares of each global batch, at least the number of workers. The result
+#'   then is bitwise identical on any number of workers. It depends on `virtual_workers` instead, because each
+#'   share is computed by itself, with one thread, and sums have a fixed order. `NULL` for the faster way,
+#'   where results of different numbers of workers differ by rounding, which a long training enlarges.
+#' @param drop_remainder Whether the last batch of each pass over the training data is dropped where it is
+#'   not full; see [steps_per_epoch()].
+#' @param cluster Where to train: [local_cluster()], [ssh_cluster()], [slurm_cluster()] or
+#'   [ray_cluster()].
+#' @param strategy The name of a strategy, or a strategy with options: [multi_worker_mirrored()] (equal
+#'   workers), [mirrored()] (several devices of one process, for models without R functions), [one_device()],
+#'   [parameter_server()] (weights on servers) or [model_parallel()] (layers on several devices or workers).
 #' @param run_dir String: new or empty folder for logs and for the files that the processes exchange; by
 #'   default a temporary folder (for clusters of several hosts in the working directory, which all hosts must
 #'   see). A temporary folder is removed when R ends, unless the job failed. Or the URL of a store, such as
@@ -108,23 +100,13 @@
 #' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
 #'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
 #'   continues from it ends with the same bits (not with asynchronous parameter servers). Models with a loop
-#'   or a `fit()` of their own take "epoch" only. `NULL` for never, or, with `max_restarts` or `resume`, for
-#'   "epoch".
+#'   or a `fit()` of their own take "epoch" only. `NULL` for never, or, with restarts or `resume`, for "epoch".
 #' @param resume Whether to continue the run in `run_dir`, which failed, was cancelled or preempted, or had
 #'   fewer epochs. It must be a run of the same job; Python may have begun it. If the folder is new or empty,
 #'   the job begins; if the run is complete, its result is returned.
-#' @param max_restarts Number: how often to restart all workers of `cluster` from the last checkpoint after a
-#'   worker has failed. Restarts that led to a newer checkpoint do not count.
-#' @param min_workers Number: the least number of workers with which the job may continue when `max_restarts`
-#'   is used up. It continues without the worker that failed last, and with the same global batch. `NULL` to
-#'   give up instead.
-#' @param start_timeout Number of seconds within which all workers must have joined; by default the value of
-#'   `cluster`, or 300.
-#' @param heartbeat_timeout Number of seconds without a heartbeat after which a worker counts as lost: it is
-#'   stopped, or its machine or network has failed. All processes of a job must have the same value.
-#' @param step_timeout Number of seconds without a step of training or validation after which a worker fails.
-#'   The error says where its main thread is in Python and in the R functions of the job. The time before the
-#'   first step, in callbacks and in checkpoints counts, too. `NULL` for no limit.
+#' @param failures What happens when a worker fails or makes no progress:
+#'   `on_failure(max_restarts = 3, step_timeout = 600)`; see [on_failure()]. By default the first failure ends
+#'   the job, and a step may take any time.
 #' @return A list of class `tfdistr_fit`:
 #'   * `history`: a list of numeric vectors: the values of each metric, one for each epoch.
 #'   * `metrics`: a list of numbers: the metrics after the last epoch.
@@ -155,7 +137,7 @@
 #'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
 #'     step. A script that does not catch it ends with exit status 75.
-#'   * `tfdistr_error_step_timeout`: this process trains, and has made no step for `step_timeout` seconds.
+#'   * `tfdistr_error_step_timeout`: this process trains, and has made no step for the `step_timeout` of `failures`.
 #'
 #'   The field `exception` of the condition is the error of the Python core. If this process trains, an error
 #'   in `model` or another function is raised unchanged.
@@ -183,33 +165,25 @@
 #' dim(predict(fit, test[[1]]))
 #' @family functions for training
 #' @export
-distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = "multi_worker_mirrored",
-                            batch_size = 32, per_worker_batch_size = NULL, epochs = 1,
-                            steps_per_epoch = NULL, validation_split = 0, validation_data = NULL,
-                            validation_steps = NULL, validation_batch_size = NULL, validation_freq = 1,
-                            initial_epoch = 0, callbacks = NULL, class_weight = NULL,
-                            sample_weight = NULL, seed = NULL, shuffle = TRUE, drop_remainder = FALSE,
-                            scale_learning_rate = "none", warmup_epochs = 0, communication = "auto",
-                            gradient_dtype = "float32", virtual_workers = NULL, verbose = "auto",
-                            run_dir = NULL,
-                            checkpoint_every = NULL, resume = FALSE, max_restarts = 0,
-                            min_workers = NULL, start_timeout = NULL, heartbeat_timeout = 30,
-                            step_timeout = NULL) {
+distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, epochs = 1, callbacks = NULL,
+                            validation_split = 0, validation_data = NULL, shuffle = TRUE,
+                            class_weight = NULL, sample_weight = NULL, initial_epoch = 1,
+                            steps_per_epoch = NULL, validation_steps = NULL, validation_batch_size = NULL,
+                            validation_freq = 1, verbose = "auto", seed = NULL, virtual_workers = NULL,
+                            drop_remainder = FALSE, cluster = NULL, strategy = "multi_worker_mirrored",
+                            run_dir = NULL, checkpoint_every = NULL, resume = FALSE, failures = NULL) {
+  refuse_dots("distributed_fit", ...)
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
-  options <- strategy_options(...)
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()
   earlier <- if (inherits(model, "tfdistr_fit")) model
   if (!is.null(earlier)) model <- model_function(earlier) %||% python_fit(earlier)
-  placement <- options$placement
+  placement <- attr(strategy, "placement")
   functions <- list(
     model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
   )
   job <- new_job(functions, cluster, display)
-  if (is_r_function(placement)) {
-    options$placement <- job$part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
-  }
 
   with_conditions(record = job$errors, {
     converted <- list(
@@ -220,14 +194,18 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
       callbacks = job$part(callbacks, "callbacks"),
       class_weight = as_mapping(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
+      initial_epoch = python_epoch(initial_epoch),
       # An array stays one: the core refuses it, if it has more dimensions.
       validation_freq = if (is.null(dim(validation_freq)) && length(validation_freq) > 1L) {
         as.list(validation_freq)
       } else {
         validation_freq
-      },
-      options = dictionary(options)
+      }
     )
+    if (is.function(placement)) {
+      part <- job$part(if (is.null(cluster)) of_layer(placement) else placement, "placement")
+      converted$strategy <- core()$with_placement(strategy, part)
+    }
     arguments[names(converted)] <- converted
     arguments <- c(list(job$caller()), arguments)
     result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, arguments, quote = TRUE))
@@ -235,22 +213,42 @@ distributed_fit <- function(model, x, y = NULL, ..., cluster = NULL, strategy = 
   })
 }
 
-# The options of a strategy, which must have names. Whole numbers become integers, as Python needs them.
-strategy_options <- function(..., call = rlang::caller_env()) {
-  options <- list(...)
-  unnamed <- length(options) - sum(nzchar(rlang::names2(options)))
+# The arguments that dots have caught, which must have names.
+named_dots <- function(..., call = rlang::caller_env()) {
+  dots <- list(...)
+  unnamed <- length(dots) - sum(nzchar(rlang::names2(dots)))
   if (unnamed) {
     abort(
-      "argument", "Arguments after `y` must be named.",
+      "argument", "Further arguments must be named.",
       received = sprintf("%d without a name", unnamed),
       fix = "Write epochs = 3, for example.",
       call = call
     )
   }
-  lapply(options, function(option) {
-    # Python has no vectors with names.
-    if (is.character(option) && !is.null(names(option))) as.list(option) else whole_as_integer(option)
-  })
+  dots
+}
+
+# Refuses what the dots of a function have caught: an argument without a name, that is gone, or unknown.
+refuse_dots <- function(name, ..., call = rlang::caller_env()) {
+  dots <- named_dots(..., call = call)
+  if (length(dots)) {
+    known <- setdiff(names(formals(get(name, topenv()))), "...")
+    with_conditions(call = call, core()$refuse_unknown(name, dictionary(dots), as.list(known)))
+  }
+}
+
+# The number of an epoch as the core counts: from 0.
+python_epoch <- function(value, call = rlang::caller_env()) {
+  valid <- is.numeric(value) && length(value) == 1L && is.finite(value) && value >= 1 && value == round(value)
+  if (!valid) {
+    abort(
+      "argument", "`initial_epoch` must be a whole number of at least 1.",
+      received = deparse1(value),
+      fix = "Pass initial_epoch = 1, for example.",
+      call = call
+    )
+  }
+  value - 1
 }
 
 python_validation <- function(value, call = rlang::caller_env()) {

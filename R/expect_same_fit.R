@@ -49,25 +49,27 @@
 #' @export
 expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), tolerance = NULL) {
   rlang::check_installed("testthat")
-  arguments <- strategy_options(...)
+  arguments <- named_dots(...)
   record <- new.env()
   # The core needs the names of all arguments, and the values of some. For others it gets and gives back TRUE.
-  read <- c("virtual_workers", "initial_epoch", "gradient_dtype")
+  read <- c("virtual_workers", "initial_epoch", "strategy", "batch_size")
   known <- arguments
   known[!(names(known) %in% read | vapply(known, is.null, NA))] <- TRUE
+  if (!is.null(known$initial_epoch)) known$initial_epoch <- python_epoch(known$initial_epoch)
   train <- function(workers, without, given) {
-    given <- Map(function(name, value) if (isTRUE(value)) arguments[[name]] else value, names(given), given)
+    changed <- c("epochs", "steps_per_epoch", "validation_freq", "virtual_workers")
+    own <- setdiff(names(given), if (is.null(without)) NULL else changed)
+    given[own] <- Map(function(name, value) arguments[[name]] %||% value, own, given[own])
     model <- if (is.null(without)) model else probe_of(model, without)
     given <- c(list(model, x, y, cluster = local_cluster(workers)), given)
     fit <- do.call(distributed_fit, given, quote = TRUE)
     if (is.null(without)) record$fits <- c(record$fits, list(fit))
     fit
   }
-  batch_size <- if ("batch_size" %in% names(arguments)) arguments$batch_size else 32
   predict_first <- function(place) {
     use_fit(
       record$fits[[place + 1L]], core()$predict, x, NULL,
-      batch_size = batch_size, steps = 1, output = NULL, output_format = "npy"
+      batch_size = arguments$batch_size, steps = 1, output = NULL, output_format = "npy"
     )
   }
   differ <- with_conditions(record = record, {

@@ -35,7 +35,7 @@
 #' evaluate(fit, mtcars, mtcars$mpg / 20)
 #' @family functions for training
 #' @export
-predict.tfdistr_fit <- function(object, newdata, ..., batch_size = 32, steps = NULL, cluster = NULL,
+predict.tfdistr_fit <- function(object, newdata, ..., batch_size = NULL, steps = NULL, cluster = NULL,
                                 output = NULL, output_format = "npy") {
   rlang::check_dots_empty()
   predicted <- use_fit(
@@ -66,7 +66,7 @@ paths <- function(found) {
 #' @param y Targets, where `x` is arrays or a data frame.
 #' @param ... Not used.
 #' @param sample_weight Numeric vector: the weight of each example, where `x` is arrays.
-#' @param batch_size Number of examples in a global batch; `NULL` if `x` is a function that gives batches.
+#' @param batch_size Number of examples in a global batch; `NULL` means 32, or the batches that `x` gives.
 #' @param steps Number of batches; by default all.
 #' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process, or the
 #'   cluster that it has joined. After a fit with `virtual_workers`, where TensorFlow already runs here with
@@ -99,7 +99,7 @@ evaluate.default <- function(object, ...) {
 #' @export
 #' @rawNamespace S3method(generics::evaluate, tfdistr_fit)
 #' @rawNamespace S3method(tensorflow::evaluate, tfdistr_fit)
-evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = 32,
+evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = NULL,
                                  steps = NULL, cluster = NULL) {
   rlang::check_dots_empty()
   metrics <- use_fit(

@@ -16,7 +16,7 @@
 #' @param in_image Whether `script` is a path in the image.
 #' @param cores_per_worker The number of processor cores of each pod.
 #' @param memory String: the memory of each pod, such as `"8Gi"`.
-#' @param gpus The number of NVIDIA's GPUs of each pod.
+#' @param gpus_per_worker The number of NVIDIA GPUs of each pod.
 #' @param volume String: the name of a PersistentVolumeClaim. All pods mount it.
 #' @param run_dir String: the folder in the volume for checkpoints, for a [distributed_fit()] without
 #'   `run_dir`.
@@ -38,9 +38,10 @@
 #' @export
 tfdistr_kubernetes <- function(script, workers = 2, ..., arguments = character(), output = NULL, name = NULL,
                                image = NULL, in_image = FALSE, cores_per_worker = NULL, memory = NULL,
-                               gpus = 0, volume = NULL, run_dir = NULL, max_restarts = 0, env = NULL,
-                               secret_env = character(), namespace = NULL, grace_period = 120) {
-  rlang::check_dots_empty()
+                               gpus_per_worker = 0, volume = NULL, run_dir = NULL, max_restarts = 0,
+                               env = NULL, secret_env = character(), namespace = NULL,
+                               grace_period = 120) {
+  refuse_dots("tfdistr_kubernetes", ...)
   force(script)
   reload_environ()
   options <- core_options(as.list(environment()))

@@ -2,10 +2,10 @@
 
 #' Compute the learning rate for a global batch that grows with the number of workers
 #'
-#' The learning rate has to grow if each worker keeps its batch size, as with `per_worker_batch_size` of
-#' [distributed_fit()]. With the same global batch, the steps and the learning rate are the same as with one
-#' worker. `distributed_fit(scale_learning_rate = )` scales the learning rate of the optimizer in the same
-#' way. With `warmup_epochs` the learning rate rises to this value step by step.
+#' The learning rate has to grow if each worker keeps its batch size, as with [per_worker()]. With the same
+#' global batch, the steps and the learning rate are the same as with one worker.
+#' `per_worker(64, scale_learning_rate = "linear")` scales the learning rate of the optimizer in the same way.
+#' With `warmup_epochs` the learning rate rises to this value step by step.
 #'
 #' @param learning_rate Number above 0: the learning rate of one worker.
 #' @param num_workers Number of workers.

@@ -12,8 +12,9 @@
 #' well.
 #'
 #' @param script String: the path of a script of R (`.R`) or Python (`.py`).
-#' @param workers The number of workers on all hosts together, or `"gpus"` for one worker for each GPU of this
-#'   machine. By default 2 here, and one on each host.
+#' @param workers The number of workers on all hosts together. By default 2 here, or one for each GPU with
+#'   `gpus_per_worker`, and one on each host.
+#' @param workers_per_host The number of workers on each host, instead of `workers`.
 #' @param ... Not used.
 #' @param arguments Strings: the arguments of the script.
 #' @param hosts Strings: hosts that ssh reaches, with R and Python at the same paths; see [ssh_cluster()]. By
@@ -21,9 +22,12 @@
 #' @param hostfile String: a file with a host on each line, such as `node-1 slots=2`.
 #' @param cores_per_worker The number of cores of each worker; by default the workers share the cores of their
 #'   machine.
-#' @param communication String: what carries the gradients, as in [distributed_fit()].
+#' @param gpus_per_worker The number of GPUs of each worker, which sees only its own; by default all workers
+#'   see all GPUs.
+#' @param communication String: what carries the gradients, as in [multi_worker_mirrored()].
 #' @param env Named strings: environment variables for the workers.
 #' @param start_timeout Seconds until every worker must have started.
+#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost.
 #' @param ssh String: the program that reaches the hosts, and its options.
 #' @param run_dir String: a new or empty folder for the events and logs of this run; by default a temporary
 #'   one.
@@ -45,9 +49,10 @@
 #' @family functions for clusters
 #' @export
 tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), hosts = NULL, hostfile = NULL,
-                        cores_per_worker = NULL, communication = "auto", env = NULL, start_timeout = 300,
+                        workers_per_host = NULL, cores_per_worker = NULL, gpus_per_worker = NULL,
+                        communication = "auto", env = NULL, start_timeout = 300, heartbeat_timeout = 30,
                         ssh = NULL, run_dir = NULL, log_dir = NULL, max_restarts = 0) {
-  rlang::check_dots_empty()
+  refuse_dots("tfdistr_run", ...)
   force(script)
   options <- core_options(as.list(environment()), core(convert = TRUE)$environment_of_r_worker())
   options$rscript <- file.path(R.home("bin"), "Rscript")
@@ -60,9 +65,10 @@ tfdistr_run <- function(script, workers = NULL, ..., arguments = character(), ho
 
 #' @rdname tfdistr_run
 #' @export
-tfdistr_test <- function(workers = NULL, ..., hosts = NULL, hostfile = NULL, cores_per_worker = NULL,
-                         communication = "auto", env = NULL, start_timeout = 300, ssh = NULL) {
-  rlang::check_dots_empty()
+tfdistr_test <- function(workers = NULL, ..., hosts = NULL, hostfile = NULL, workers_per_host = NULL,
+                         cores_per_worker = NULL, gpus_per_worker = NULL, communication = "auto", env = NULL,
+                         start_timeout = 300, heartbeat_timeout = 30, ssh = NULL) {
+  refuse_dots("tfdistr_test", ...)
   options <- core_options(as.list(environment()), core(convert = TRUE)$environment_of_r_worker())
   data <- load_dataset("digits", "train")
   record <- new.env()

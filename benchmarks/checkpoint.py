@@ -35,7 +35,8 @@ def train(communication: str, every: str | None) -> tuple[list[float], list[floa
     with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
         tfdistr.distributed_fit(
             lambda: networks.model("seed"), x, y, cluster=tfdistr.local_cluster(2, cores_per_worker=1),
-            communication=communication, per_worker_batch_size=networks.PER_WORKER_BATCH, epochs=EPOCHS,
+            strategy=tfdistr.multi_worker_mirrored(communication=communication),
+            batch_size=tfdistr.per_worker(networks.PER_WORKER_BATCH), epochs=EPOCHS,
             seed=1, checkpoint_every=every, run_dir=folder, verbose=0,
         )  # fmt: skip
         lines = Path(folder, "workers/0/events.jsonl").read_text().splitlines()

@@ -32,7 +32,8 @@ if __name__ == "__main__":
     tfdistr.distributed_fit(
         lambda: networks.model(name), x, y,
         cluster=None if joins else tfdistr.local_cluster(given.workers, cores_per_worker=given.cores),
-        communication=given.communication, per_worker_batch_size=given.shares * networks.PER_WORKER_BATCH,
+        strategy=tfdistr.multi_worker_mirrored(communication=given.communication),
+        batch_size=tfdistr.per_worker(given.shares * networks.PER_WORKER_BATCH),
         epochs=2 if given.steps else networks.NETWORKS[name].epochs, steps_per_epoch=given.steps, seed=1,
         virtual_workers=given.virtual or None,
         callbacks=lambda: [measure.callback(folder, alongside)],

@@ -31,7 +31,8 @@ def main(data_dir: str, seeds: int) -> None:
         for dtype in GRADIENT_DTYPES:
             fit = tfdistr.distributed_fit(
                 model, train, validation_data=test, cluster=tfdistr.local_cluster(2), seed=seed, verbose=0,
-                per_worker_batch_size=64, epochs=3, gradient_dtype=dtype,
+                batch_size=tfdistr.per_worker(64), epochs=3,
+                strategy=tfdistr.multi_worker_mirrored(gradient_dtype=dtype),
             )  # fmt: skip
             accuracy.append(fit.metrics["val_accuracy"])
         print(f"{seed:4}", *(f"{value:9.4f}" for value in accuracy), flush=True)

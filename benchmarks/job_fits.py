@@ -19,8 +19,9 @@ if __name__ == "__main__":
         began = time.monotonic()
         tfdistr.distributed_fit(
             lambda: networks.model("seed"), x, y,
-            cluster=tfdistr.local_cluster(2, cores_per_worker=1, warm=warm), communication="mpi",
-            per_worker_batch_size=networks.PER_WORKER_BATCH, epochs=2, steps_per_epoch=steps, seed=1,
+            cluster=tfdistr.local_cluster(2, cores_per_worker=1, warm=warm),
+            strategy=tfdistr.multi_worker_mirrored(communication="mpi"),
+            batch_size=tfdistr.per_worker(networks.PER_WORKER_BATCH), epochs=2, steps_per_epoch=steps, seed=1,
             verbose=0,
         )  # fmt: skip
         return time.monotonic() - began

@@ -39,7 +39,8 @@ if __name__ == "__main__":
     x, y = networks.data("seed")
     tfdistr.distributed_fit(
         lambda: networks.model("seed"), x, y, cluster=tfdistr.local_cluster(2, cores_per_worker=1),
-        communication=communication, per_worker_batch_size=networks.PER_WORKER_BATCH, epochs=int(epochs),
+        strategy=tfdistr.multi_worker_mirrored(communication=communication),
+        batch_size=tfdistr.per_worker(networks.PER_WORKER_BATCH), epochs=int(epochs),
         steps_per_epoch=int(steps), seed=1, verbose=0, callbacks=lambda: memory_callbacks(folder),
         run_dir=Path(folder, "run"),
     )  # fmt: skip

@@ -44,8 +44,9 @@ def fit(name: str, folder: Path, cluster: Any) -> None:
     """Train a network."""
     x, y = networks.data(name)
     tfdistr.distributed_fit(
-        lambda: networks.model(name), x, y, cluster=cluster, communication=given.communication,
-        per_worker_batch_size=networks.PER_WORKER_BATCH, epochs=given.epochs, seed=1, verbose=0,
+        lambda: networks.model(name), x, y, cluster=cluster,
+        strategy=tfdistr.multi_worker_mirrored(communication=given.communication),
+        batch_size=tfdistr.per_worker(networks.PER_WORKER_BATCH), epochs=given.epochs, seed=1, verbose=0,
         callbacks=lambda: [measure.callback(str(folder)), first_step(folder)],
         run_dir=folder / "run" if cluster else None,
     )  # fmt: skip
@@ -54,6 +55,6 @@ def fit(name: str, folder: Path, cluster: Any) -> None:
 if __name__ == "__main__":
     hosts = None
     if given.hosts:
-        hosts = tfdistr.ssh_cluster(given.hosts, given.per_host, ssh=given.ssh, warm=False)
+        hosts = tfdistr.ssh_cluster(given.hosts, workers_per_host=given.per_host, ssh=given.ssh, warm=False)
     for each in given.networks:
         fit(each, given.folder / each, hosts)

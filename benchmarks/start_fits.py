@@ -21,7 +21,8 @@ if __name__ == "__main__":
         Path(folder, "called").write_text(str(time.time()))
         tfdistr.distributed_fit(
             lambda: networks.model("seed"), x, y, cluster=tfdistr.local_cluster(workers, warm=warm),
-            communication=communication, seed=1, verbose=0, run_dir=Path(folder, "run"),
+            strategy=tfdistr.multi_worker_mirrored(communication=communication), seed=1, verbose=0,
+            run_dir=Path(folder, "run"),
         )  # fmt: skip
 
     cases = json.loads(Path(sys.argv[1]).read_text())

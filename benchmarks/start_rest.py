@@ -77,7 +77,7 @@ if __name__ == "__main__":
         return [keras.callbacks.LambdaCallback(on_epoch_end=note)]
 
     fit("first", 2)
-    fit("restart", 2, epochs=3, max_restarts=1, callbacks=dies)
+    fit("restart", 2, epochs=3, failures=tfdistr.on_failure(max_restarts=1), callbacks=dies)
     died = float((folder / "died").read_text())
     lines = (folder / "restart/workers/0/events.jsonl").read_text().splitlines()
     steps = [event["time"] for event in map(json.loads, lines) if event["event"] == "batch"]

@@ -60,7 +60,14 @@ _MODULES = {
     "kubernetes_manifests": "cli.kubernetes.manifests",
     "load_dataset": "data.datasets",
     "make_strategy": "strategies.registry",
+    "mirrored": "strategies.options",
+    "model_parallel": "strategies.options",
+    "multi_worker_mirrored": "strategies.options",
     "num_workers": "strategies.rank",
+    "on_failure": "training.recovery_options",
+    "one_device": "strategies.options",
+    "parameter_server": "strategies.options",
+    "per_worker": "training.per_worker",
     "r_function": "r.functions",
     "regularization_loss": "strategies.custom_loop",
     "scaled_learning_rate": "training.learning_rate",
@@ -126,11 +133,18 @@ if TYPE_CHECKING:
     from tfdistr.strategies.multi_worker_mirrored import (
         MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
     )
+    from tfdistr.strategies.options import mirrored as mirrored
+    from tfdistr.strategies.options import model_parallel as model_parallel
+    from tfdistr.strategies.options import multi_worker_mirrored as multi_worker_mirrored
+    from tfdistr.strategies.options import one_device as one_device
+    from tfdistr.strategies.options import parameter_server as parameter_server
     from tfdistr.strategies.rank import is_chief as is_chief
     from tfdistr.strategies.rank import num_workers as num_workers
     from tfdistr.strategies.rank import worker_index as worker_index
     from tfdistr.strategies.registry import make_strategy as make_strategy
     from tfdistr.training.learning_rate import scaled_learning_rate as scaled_learning_rate
+    from tfdistr.training.per_worker import per_worker as per_worker
+    from tfdistr.training.recovery_options import on_failure as on_failure
     from tfdistr.training.warm_up import WarmUp as WarmUp
 
 

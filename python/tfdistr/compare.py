@@ -6,14 +6,15 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.strategy_rules import RULES, rules_of
+from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.strategies.options import StrategyOptions, as_strategy
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.given_model import as_model_factory
 from tfdistr.utils.arguments import check_int
@@ -32,19 +33,17 @@ class PlannedRun:
     """One training run of a comparison: a strategy on a number of workers.
 
     Attributes:
-        strategy: The name of the strategy.
+        strategy: The strategy, with its options.
         workers: Number of workers.
-        options: The options of the strategy.
     """
 
-    strategy: str
+    strategy: StrategyOptions
     workers: int
-    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ps(self) -> int:
         """Number of parameter servers of the run."""
-        return RULES[self.strategy].ps
+        return RULES[self.strategy.name].ps
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def compare_strategies(
             not changed: each run trains a copy.
         x: Inputs, as for ``distributed_fit()``.
         y: Targets, where ``x`` is arrays.
-        strategies: Names of strategies, or a dictionary of options by the name of the strategy.
+        strategies: Names of strategies, or objects with options, such as ``mirrored(devices=["cpu:0"])``.
         workers: The number of workers, or several numbers. A strategy that trains in one process runs with
             one worker only. A strategy with parameter servers gets one parameter server beside the workers.
         epochs: Number of epochs, at least 2: the first epoch is not measured.
@@ -197,7 +196,7 @@ def compare(
     for run in plan(strategies, workers):
         with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:
             given = {
-                **run.options, "cluster": describe_local_cluster(run.workers, ps=run.ps, env=env),
+                "cluster": describe_local_cluster(run.workers, ps=run.ps, env=env),
                 "strategy": run.strategy, "epochs": epochs, "run_dir": os.path.join(folder, "run"),
             }  # fmt: skip
             try:
@@ -205,7 +204,7 @@ def compare(
             except ArgumentError:  # the other runs would fail, too
                 raise
             except TfdistrError as error:
-                rows.append(Measured(run.strategy, run.workers, error=words(error)))
+                rows.append(Measured(run.strategy.name, run.workers, error=words(error)))
     return Comparison(tuple(rows))
 
 
@@ -235,20 +234,25 @@ def plan(strategies: Any, workers: Any) -> list[PlannedRun]:
     Raises:
         ArgumentError: A strategy or an option does not exist, or a number of workers is not valid.
     """
-    named = strategies if isinstance(strategies, Mapping) else {name: {} for name in _listed(strategies)}
+    if isinstance(strategies, Mapping):
+        raise ArgumentError(
+            "`strategies` must be a list of strategies; each has its own options.",
+            received=repr(strategies),
+            fix='Pass strategies=["one_device", mirrored(devices=["cpu:0"])], for example.',
+        )
+    one = isinstance(strategies, StrategyOptions)
+    chosen = [as_strategy(each) for each in ([strategies] if one else _listed(strategies))]
     numbers = sorted({check_int("workers", number) for number in _listed(workers)})
-    if not named or not numbers:
+    if not chosen or not numbers:
         raise ArgumentError(
             "`strategies` and `workers` must each have at least one value.",
             received=f"strategies={strategies!r}, workers={workers!r}",
             fix='Pass strategies=["one_device", "multi_worker_mirrored"], workers=[1, 2], for example.',
         )
     runs = []
-    for name, options in named.items():
-        rules = rules_of(name)
-        checked = rules.check_options(options or {})
-        tried = [1] if rules.max_workers == 1 else numbers
-        runs += [PlannedRun(name, number, checked) for number in tried]
+    for strategy in chosen:
+        tried = [1] if RULES[strategy.name].max_workers == 1 else numbers
+        runs += [PlannedRun(strategy, number) for number in tried]
     return runs
 
 
@@ -263,7 +267,7 @@ def measured(run: PlannedRun, fit: FitResult) -> Measured:
     per_epoch = statistics.median([seconds[epoch] for epoch in sorted(seconds)[1:]] or seconds.values())
     examples = next((event.get("examples") for event in events if event["event"] == "train_begin"), None)
     return Measured(
-        run.strategy,
+        run.strategy.name,
         run.workers,
         seconds_per_epoch=per_epoch,
         examples_per_second=examples / per_epoch if examples else None,

@@ -98,7 +98,7 @@ def assert_same_fit(
         return fit
 
     def predict(place: int) -> Any:
-        return fits[place].predict(x, batch_size=arguments.get("batch_size", 32), steps=1)
+        return fits[place].predict(x, batch_size=arguments.get("batch_size"), steps=1)
 
     message = compare_fits(plan, train, predict)
     if message is not None:

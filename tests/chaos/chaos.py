@@ -63,8 +63,8 @@ def train(folder: Path | str, workers: int, communication: str, **arguments: Any
         callbacks=[
             keras.callbacks.EarlyStopping(patience=EPOCHS), keras.callbacks.ReduceLROnPlateau(patience=1),
         ],
-        communication=communication,
-        run_dir=folder, heartbeat_timeout=HALTED, verbose=0, **given,
+        strategy=tfdistr.multi_worker_mirrored(communication=communication, heartbeat_timeout=HALTED),
+        run_dir=folder, verbose=0, **given,
     )  # fmt: skip
 
 
@@ -205,7 +205,12 @@ def run_elastic(
                 Chaos(run_dir, workers, ["kill"], chosen.randrange(1000), say, gone).start()
             try:
                 disturbed = train(
-                    run_dir, workers, communication, virtual_workers=most, resume=True, max_restarts=0
+                    run_dir,
+                    workers,
+                    communication,
+                    virtual_workers=most,
+                    resume=True,
+                    failures=tfdistr.on_failure(max_restarts=0),
                 )
             except tfdistr.WorkerFailedError:
                 continue

@@ -27,7 +27,8 @@ def model():
 
 def job(workers: int, communication: str, **options):
     return tfdistr.distributed_fit(
-        model, X, Y, batch_size=128, epochs=3, seed=1, verbose=0, communication=communication,
+        model, X, Y, batch_size=128, epochs=3, seed=1, verbose=0,
+        strategy=tfdistr.multi_worker_mirrored(communication=communication),
         cluster=tfdistr.local_cluster(workers) if workers else None, **options,
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ def test_a_job_goes_on_when_a_node_is_lost(ray: Ray, tmp_path: Path) -> None:
     try:
         fit = train(
             cluster=tfdistr.ray_cluster(3, address=ray.address), run_dir=run_dir, epochs=16,
-            checkpoint_every="epoch", max_restarts=1, callbacks=losing,
+            checkpoint_every="epoch", failures=tfdistr.on_failure(max_restarts=1), callbacks=losing,
         )  # fmt: skip
     finally:
         thread.join()

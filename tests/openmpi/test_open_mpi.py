@@ -60,7 +60,7 @@ def test_workers_without_its_launcher_use_the_ring(one: Any, tmp_path: Path) -> 
 
 def test_workers_that_must_use_it_need_its_launcher(tmp_path: Path) -> None:
     with pytest.raises(ClusterStartError, match="only MPICH starts without its launcher"):
-        train(cluster=tfdistr.local_cluster(2), communication="mpi")
+        train(cluster=tfdistr.local_cluster(2), strategy=tfdistr.multi_worker_mirrored(communication="mpi"))
 
 
 # --- Slurm

@@ -36,7 +36,8 @@ def model():
 @pytest.fixture(scope="module")
 def compared():
     return tfdistr.compare_strategies(
-        model, X, Y, workers=[2, 1], epochs=3, batch_size=16, seed=1, communication="mpi",
+        model, X, Y, workers=[2, 1], epochs=3, batch_size=16, seed=1,
+        strategy=tfdistr.multi_worker_mirrored(communication="mpi"),
         env={"FAILS_WITH_TWO": "1"},
         strategies={"one_device": {"device": "cpu:0"}, "multi_worker_mirrored": None},
     )  # fmt: skip

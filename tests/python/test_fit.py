@@ -91,7 +91,8 @@ class FailOnce(keras.callbacks.Callback):
 def test_a_failed_job_is_started_again(tmp_path, capsys):
     arguments = {"x": X, "y": Y, "epochs": 3, "seed": 1, "batch_size": 16, "verbose": 2}
     restarted = tfdistr.distributed_fit(
-        model, **arguments, cluster=tfdistr.local_cluster(workers=1), max_restarts=1,
+        model, **arguments, cluster=tfdistr.local_cluster(workers=1),
+        failures=tfdistr.on_failure(max_restarts=1),
         callbacks=[FailOnce(tmp_path / "marker")], run_dir=tmp_path / "run",
     )  # fmt: skip
     shown = [line.partition("  ")[0] for line in capsys.readouterr().out.splitlines()]

@@ -52,7 +52,8 @@ class Kill(keras.callbacks.Callback):
 def train(run_dir: Path, communication: str, **options: Any) -> tfdistr.FitResult:
     return tfdistr.distributed_fit(
         model, X, Y, epochs=3, batch_size=32, seed=1, verbose=0, cluster=tfdistr.local_cluster(workers=2),
-        communication=communication, run_dir=run_dir, checkpoint_every=3, **options,
+        strategy=tfdistr.multi_worker_mirrored(communication=communication), run_dir=run_dir,
+        checkpoint_every=3, **options,
     )  # fmt: skip
 
 

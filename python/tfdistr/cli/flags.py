@@ -38,7 +38,7 @@ def option(
         more_limits: Further arguments of the check.
 
     Example:
-        >>> gpus: int = option(check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod")
+        >>> workers: int = option(check_int, default=2, help="the number of pods")
     """
     settings = {"metavar": metavar, "also": also, "gone": gone, "action": action, "positional": positional}
     flag = {"help": help, **{name: value for name, value in settings.items() if value is not None}}
@@ -58,16 +58,18 @@ def with_checks(_: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attri
     return list(map(checked, fields))
 
 
-def _number_or_gpus(text: str) -> int | str:
-    return text if text == "gpus" else int(text)
+def _int(text: str) -> int:
+    if text == "gpus":
+        raise argparse.ArgumentTypeError("gpus is now --gpus-per-worker 1")
+    return int(text)
 
 
+_int.__name__ = "int"  # argparse names it in errors
 #: The flag of a field by its annotation.
 _OF_TYPE: dict[str, dict[str, Any]] = {
     "bool": {"action": "store_true"},
     "float": {"type": float, "metavar": "SECONDS"},
-    "int": {"type": int, "metavar": "N"},
-    "int | str": {"type": _number_or_gpus, "metavar": "N"},
+    "int": {"type": _int, "metavar": "N"},
     "Sequence[str]": {"type": lambda text: text.split(",")},
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import check_int, read_text
+from tfdistr.utils.arguments import read_text
 
 # As mpiexec and others write them: "node-1", "node-1:2", "node-1 slots=2".
 _LINE = re.compile(
@@ -26,31 +26,6 @@ class Hosts:
 
     names: Sequence[str]
     each: int | None = None
-
-    def workers_per_host(self, workers: int | str | None) -> int:
-        """The number of workers on each host, of ``workers`` on all.
-
-        Raises:
-            ArgumentError: The workers cannot be shared equally.
-        """
-        count = len(self.names)
-        if workers is None:
-            return self.each or 1
-        if isinstance(workers, str):
-            raise ArgumentError(
-                "On several hosts, the number of workers must be a number.",
-                received=f"workers={workers!r}",
-                fix=f"Pass workers={count}: one on each host.",
-            )
-        total = check_int("workers", workers)
-        if total % count or (self.each is not None and total != self.each * count):
-            with_each = "" if self.each is None else f", with {self.each} workers each"
-            raise ArgumentError(
-                "All hosts must have the same number of workers.",
-                received=f"{total} workers on {count} hosts{with_each}",
-                fix=f"Pass workers={count * (self.each or max(1, total // count))}, for example.",
-            )
-        return total // count
 
 
 def read_hostfile(path: str) -> Hosts:

@@ -11,11 +11,11 @@ import attrs
 
 from tfdistr.cli.flags import ENV, option, with_checks
 from tfdistr.cli.host_list import Hosts, read_hostfile
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import check_env
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.clusters.slurm.cluster import slurm_cluster
-from tfdistr.clusters.slurm.programs import in_allocation, nodes_of_allocation
+from tfdistr.clusters.slurm.programs import in_allocation
 from tfdistr.clusters.ssh.cluster import ssh_cluster
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import (
@@ -93,14 +93,21 @@ def check_script(name: str, value: Any) -> str:
 class Workers:
     """The workers that run a script, or a test."""
 
-    workers: int | str | None = option(
-        help='workers on all hosts together, or "gpus" (default: 2 here, one on each host)', also=["-n"]
+    workers: int | None = option(
+        check_optional_int, also=["-n"],
+        help="workers on all hosts together (default: 2 here, or one for each GPU; one on each host)",
+    )  # fmt: skip
+    workers_per_host: int | None = option(
+        check_optional_int, help="workers on each host, instead of --workers"
     )
     hosts: Sequence[str] | None = option(help="the hosts", metavar="HOST,...")
     hostfile: str | None = option(
         check_optional_path, help='a host on each line, such as "node-1 slots=2"', metavar="FILE"
     )
     cores_per_worker: int | None = option(check_optional_int, help="cores of a worker", gone=["--cores"])
+    gpus_per_worker: int | None = option(
+        check_optional_int, minimum=0, help="GPUs of a worker, which sees only its own (default: all)"
+    )
     communication: str = option(
         check_choice, COMMUNICATION, default="auto", help="auto (default), mpi, ring or nccl"
     )
@@ -108,6 +115,10 @@ class Workers:
     start_timeout: float = option(
         check_seconds, example="300.0", default=300.0, help="how long the workers may take to start"
     )
+    heartbeat_timeout: float = option(
+        check_seconds, example="30.0", default=30.0,
+        help="how long a worker may give no heartbeat before it counts as lost",
+    )  # fmt: skip
     ssh: str | None = option(help="what reaches the hosts, and its options", metavar="COMMAND")
 
     def cluster(self, *, follow: bool, warm: bool) -> Cluster:
@@ -117,31 +128,26 @@ class Workers:
             ArgumentError: The hosts are given twice, or the number of workers does not fit them.
         """
         common: dict[str, Any] = {
-            "cores_per_worker": self.cores_per_worker, "env": self.env, "follow": follow,
-            "start_timeout": self.start_timeout,
+            "cores_per_worker": self.cores_per_worker, "gpus_per_worker": self.gpus_per_worker,
+            "env": self.env, "follow": follow, "start_timeout": self.start_timeout,
+            "heartbeat_timeout": self.heartbeat_timeout,
         }  # fmt: skip
         hosts = self._hosts()
+        each = self.workers_per_host or (hosts.each if hosts else None)
         if hosts is not None:
-            each = hosts.workers_per_host(self.workers)
-            return ssh_cluster(hosts.names, each, ssh=self.ssh, warm=warm, **common)
-        if in_allocation() and self.workers != "gpus":
-            return slurm_cluster(*self._nodes(), **common)
-        return describe_local_cluster(2 if self.workers is None else self.workers, warm=warm, **common)
-
-    def _nodes(self) -> tuple[int | None, int | None]:
-        """The number of nodes and of workers on each node; None for what the allocation says."""
-        if self.workers is None:
-            return None, None
-        workers, nodes = check_int("workers", self.workers), len(nodes_of_allocation())
-        if workers < nodes:
-            return workers, 1
-        if workers % nodes:
-            raise ArgumentError(
-                "`workers` must be a multiple of the number of nodes of Slurm's allocation.",
-                received=f"{workers} workers, and {nodes} nodes",
-                fix=f"Pass {workers // nodes * nodes} or {(workers // nodes + 1) * nodes} workers.",
+            return ssh_cluster(
+                hosts.names, workers=self.workers, workers_per_host=each, ssh=self.ssh, warm=warm, **common
             )
-        return nodes, workers // nodes
+        if in_allocation():
+            return slurm_cluster(workers=self.workers, workers_per_host=each, **common)
+        total = self.workers if self.workers_per_host is None else self._total()
+        return describe_local_cluster(total, warm=warm, **common)
+
+    def _total(self) -> int:
+        """The number of workers on this machine, the only host."""
+        workers_of_each_host(self.workers, self.workers_per_host, 1)
+        assert self.workers_per_host is not None
+        return self.workers_per_host
 
     def _hosts(self) -> Hosts | None:
         if self.hosts is not None and self.hostfile is not None:

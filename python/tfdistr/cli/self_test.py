@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tfdistr.cli.script_options import Workers
     from tfdistr.jobs.result import FitResult
+from tfdistr.strategies.options import MultiWorkerMirrored
 
 TOLERANCE = 1e-4
 """Of weights: the sums of several workers have another order, and training enlarges their rounding."""
@@ -70,7 +71,7 @@ def plan(workers: Workers) -> list[TestTraining]:
         TestTraining(
             f"Training on {count} {cluster.where} ...",
             cluster,
-            {**ARGUMENTS, "communication": workers.communication},
+            {**ARGUMENTS, "strategy": MultiWorkerMirrored(communication=workers.communication)},
         ),
     ]
 

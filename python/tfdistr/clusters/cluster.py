@@ -6,13 +6,24 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
 from tfdistr.clusters.backend import Backend
+from tfdistr.clusters.environment import check_env
+from tfdistr.clusters.resources import share_of
 from tfdistr.clusters.worker_process import Worker
+from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.config import Task
+from tfdistr.utils.arguments import (
+    argument,
+    check_bool,
+    check_int,
+    check_optional_int,
+    check_optional_seconds,
+    check_seconds,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -46,9 +57,8 @@ class Role:
 class Cluster:
     """A cluster, which starts the processes of a job.
 
-    Each engine has a subclass, an ``attrs.frozen`` class with a field ``env``. It must have `workers`,
-    `follow`, `start_timeout`, `describe`, `start` and `without`. The other members have defaults, for workers
-    that all need each other and may run on other hosts.
+    Each engine has a subclass of `EngineCluster`. It must have `workers`, `describe`, `start` and `without`.
+    The other members have defaults, for workers that all need each other and may run on other hosts.
     """
 
     #: Whether workers may run on other hosts. All hosts must then see the run directory.
@@ -97,6 +107,11 @@ class Cluster:
         raise NotImplementedError
 
     @property
+    def heartbeat_timeout(self) -> float:
+        """Seconds without a heartbeat after which a process counts as lost."""
+        raise NotImplementedError
+
+    @property
     def tasks(self) -> Sequence[Task]:
         """The task of each process, if the tasks are different."""
         return ()
@@ -135,13 +150,8 @@ class Cluster:
         """Check the ``communication`` that the user asked for; raises what `backend` raises."""
         return Backend(communication, self, "the caller asked for it")
 
-    def for_job(self, env: Mapping[str, str], heartbeat_timeout: float) -> Self:
-        """Return this cluster with what a job needs.
-
-        Args:
-            env: Environment variables of the job; those of the user take precedence.
-            heartbeat_timeout: Seconds without a heartbeat of the launcher after which a worker ends.
-        """
+    def for_job(self, env: Mapping[str, str]) -> Self:
+        """Return this cluster with the environment variables of a job; those of the user take precedence."""
         return attrs.evolve(self, env={**env, **(self.env or {})})  # type: ignore[misc]
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[Worker]:
@@ -179,3 +189,58 @@ class Cluster:
     def with_servers(self) -> Cluster:
         """Return the processes of a chief, its workers and its parameter servers."""
         raise NotImplementedError
+
+
+@attrs.frozen(kw_only=True)
+class EngineCluster(Cluster):
+    """The arguments that the clusters of all engines have; `local_cluster` describes them."""
+
+    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
+    gpus_per_worker: int | None = argument(check_optional_int, "gpus_per_worker", default=None, minimum=0)
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
+        default=None, converter=check_env, hash=False, repr=False
+    )
+    follow: bool = argument(check_bool, "follow", default=False)
+    tuning: bool = argument(check_bool, "tuning", default=True)
+    _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
+    heartbeat_timeout: float = argument(check_seconds, "heartbeat_timeout", default=30.0, example="30.0")
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds until every worker must have joined the cluster, once it has a host."""
+        return TO_JOIN if self._start_timeout is None else self._start_timeout
+
+    def shares(self, counts: Sequence[int], *, by_slurm: bool = False) -> list[dict[str, str]]:
+        """Return the variable with the cores of each worker, for these numbers of workers on each host."""
+        return [
+            share_of(local, count, self.cores_per_worker, by_slurm=by_slurm)
+            for count in counts
+            for local in range(count)
+        ]
+
+
+def workers_of_each_host(workers: Any, workers_per_host: Any, hosts: int, names: str = "hosts") -> int:
+    """Return the number of workers on each host, from the number of all workers or of those on a host.
+
+    Args:
+        workers: The number of workers on all hosts together, or None.
+        workers_per_host: The number of workers on each host, or None; 1 if both are None.
+        hosts: The number of hosts.
+        names: What the hosts are called in the error.
+
+    Raises:
+        ArgumentError: The numbers contradict each other.
+    """
+    each = check_optional_int("workers_per_host", workers_per_host)
+    if workers is None:
+        return each or 1
+    total = check_int("workers", workers)
+    if total % hosts or each not in (None, total // hosts):
+        given = "" if each is None else f", workers_per_host={each}"
+        fitting = hosts * (each or max(1, total // hosts))
+        raise ArgumentError(
+            "`workers`, their number on all hosts together, must give each host the same number.",
+            received=f"workers={total}{given}, and {hosts} {names}",
+            fix=f"Pass workers={fitting}, or leave it out and pass workers_per_host.",
+        )
+    return total // hosts

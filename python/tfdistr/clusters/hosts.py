@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import attrs
 
-from tfdistr.clusters.cluster import Cluster, number_of
-from tfdistr.clusters.environment import check_env, worker_defaults
-from tfdistr.clusters.resources import share_of
+from tfdistr.clusters.cluster import EngineCluster, number_of
+from tfdistr.clusters.environment import worker_defaults
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas.schema_errors import show
-from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
+from tfdistr.utils.arguments import argument, check_bool, check_int
 
 # Variables that a login or another job's launcher sets: a host has its own, or none.
 _NOT_FOR_HOSTS = re.compile(
@@ -94,21 +93,14 @@ def _check_ssh(ssh: Any) -> Any:
     return ssh
 
 
-@attrs.frozen
-class WorkersOnHosts(Cluster):
+@attrs.frozen(kw_only=True)
+class WorkersOnHosts(EngineCluster):
     """The base of clusters with the same number of workers on each of several hosts."""
 
     hosts: Sequence[str] = attrs.field(converter=check_hosts)
     workers_per_host: int = argument(check_int, "workers_per_host", default=1)
-    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
-        default=None, converter=check_env, hash=False, repr=False
-    )
-    follow: bool = argument(check_bool, "follow", default=False)
-    start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, example="300.0")
     ssh: str | None = attrs.field(default=None, converter=_check_ssh)
-    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
     warm: bool = argument(check_bool, "warm", default=True)
-    tuning: bool = argument(check_bool, "tuning", default=True)
 
     @property
     def workers(self) -> int:
@@ -129,6 +121,5 @@ class WorkersOnHosts(Cluster):
 
     def environments(self) -> list[dict[str, str]]:
         """Return the environment variables of each worker that are added to the variables of this process."""
-        each = self.workers_per_host
-        shares = [share_of(index % each, each, self.cores_per_worker) for index in range(self.workers)]
+        shares = self.shares([self.workers_per_host] * len(self.hosts))
         return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])

@@ -117,14 +117,15 @@ def take_cores() -> list[int]:
 
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+NO_GPU = "-1"
 GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """With it a process allocates GPU memory as needed. Without it the first process allocates all."""
 
 
 def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names, as in CUDA_VISIBLE_DEVICES, of the GPUs that are visible with these variables."""
-    visible = env.get(_VISIBLE, os.environ.get(_VISIBLE))
+    visible = env.get(VISIBLE, os.environ.get(VISIBLE))
     if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
         return ()
     there = _of_this_machine()
@@ -133,20 +134,22 @@ def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name.strip() for name in visible.split(",") if name.strip())
 
 
-def one_gpu_each(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the visible GPUs, one for each worker.
+def gpus_of_workers(gpus: Sequence[str], workers: int, each: int) -> tuple[str, ...]:
+    """Return CUDA_VISIBLE_DEVICES of each worker of a machine, whose workers have ``each`` GPUs of their own.
 
-    Raises:
-        ArgumentError: There is no visible GPU.
+    Args:
+        gpus: The GPUs of the machine, as in CUDA_VISIBLE_DEVICES; at least ``workers * each``.
+        workers: The number of workers.
+        each: The number of GPUs of a worker; 0 hides all GPUs.
     """
-    gpus = visible_gpus(env)
-    if not gpus:
-        raise ArgumentError(
-            '`workers="gpus"` needs at least one NVIDIA GPU: it starts a worker for each.',
-            received="no visible GPU (from nvidia-smi and CUDA_VISIBLE_DEVICES)",
-            fix="Pass the number of workers, such as workers=2, to train on the CPU.",
-        )
-    return gpus
+    shares = [gpus[index * each : (index + 1) * each] for index in range(workers)]
+    return tuple(",".join(share) or NO_GPU for share in shares)
+
+
+def too_few_gpus(workers: int, each: int, there: int) -> str:
+    """Return what an error says that it received if a machine has too few GPUs."""
+    count = f"{workers} worker{'s' * (workers != 1)} with {each} each"
+    return f"{count}, and {there or 'no'} visible GPU{'s' * (there != 1)} (nvidia-smi, CUDA_VISIBLE_DEVICES)"
 
 
 def _of_this_machine() -> tuple[str, ...]:

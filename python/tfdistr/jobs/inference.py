@@ -19,8 +19,9 @@ from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
 from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.jobs.strategy_runners import RUNNERS
+from tfdistr.strategies.options import MultiWorkerMirrored
 from tfdistr.training.job import Job
-from tfdistr.training.job_arguments import make_job
+from tfdistr.training.job_arguments import make_job, timeouts
 from tfdistr.training.model_state import map_inputs
 from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, write_parquet
 from tfdistr.utils.arguments import check_choice, check_optional_int, check_optional_path
@@ -166,8 +167,8 @@ def _job(
     batch_size: Any, steps: Any, joins: bool = True,
 ) -> tuple[Job, Any]:  # fmt: skip
     wanted = check_optional_int("steps", steps)
-    if isinstance(source, Arrays) and wanted is not None and batch_size is not None:
-        available = steps_per_epoch(source.examples, batch_size)
+    if isinstance(source, Arrays) and wanted is not None:
+        available = steps_per_epoch(source.examples, 32 if batch_size is None else batch_size)
         if wanted > available:
             raise ArgumentError(
                 "`steps` must be at most the number of batches, as each example is used once.",
@@ -180,7 +181,12 @@ def _job(
         settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
     config, workers = (None, 1)
     if joins or cluster is not None:
-        config, workers = RULES[_STRATEGY].destination(cluster, settings.get("communication", "auto"))
+        communication = settings.get("communication", "auto")
+        config, workers = RULES[_STRATEGY].destination(
+            cluster, MultiWorkerMirrored(communication=communication)
+        )
+    if cluster is not None:
+        settings = {**settings, **timeouts(cluster)}
     recipe = result.trained.recipe_here if cluster is None else result.trained.recipe
     job = make_job(
         recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,

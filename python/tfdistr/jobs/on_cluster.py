@@ -118,11 +118,11 @@ def _fit(
     stored: StoredRun | None,
 ) -> Outcome:
     env = {**program.env, **lock_variable(run_dir)}
-    cluster = cluster.for_job(env, job.heartbeat_timeout)
+    cluster = cluster.for_job(env)
     recovery = job.recovery
     summary = rules.summary(caller.on_event)
     backend = rules.backend(cluster, job.communication)
-    job = attrs.evolve(job, communication=backend.communication, start_timeout=cluster.start_timeout)
+    job = attrs.evolve(job, communication=backend.communication)
     complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
     if complete is not None:
         summary.recall(complete)

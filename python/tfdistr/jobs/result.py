@@ -68,7 +68,7 @@ class FitResult(Outcome):
         y: Any = None,
         *,
         sample_weight: Any = None,
-        batch_size: int | None = 32,
+        batch_size: int | None = None,
         steps: int | None = None,
         cluster: Cluster | None = None,
     ) -> dict[str, float]:
@@ -113,7 +113,7 @@ class FitResult(Outcome):
         self,
         x: Any,
         *,
-        batch_size: int | None = 32,
+        batch_size: int | None = None,
         steps: int | None = None,
         cluster: Cluster | None = None,
         output: str | os.PathLike[str] | None = None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-import attrs
-
 from tfdistr.checkpoint.object_store import is_url
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
@@ -15,14 +13,15 @@ from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.jobs.stored_run import StoredRun
-from tfdistr.jobs.strategy_rules import RULES, StrategyRules, rules_of
+from tfdistr.jobs.strategy_rules import RULES, StrategyRules
 from tfdistr.jobs.strategy_runners import RUNNERS
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.rendezvous.pods import run_dir_of_pod
+from tfdistr.strategies.options import MultiWorkerMirrored, StrategyOptions, as_strategy
 from tfdistr.training.given_model import as_model_factory, callers_model
 from tfdistr.training.job import Job
-from tfdistr.training.job_arguments import TrainingArguments, make_job
-from tfdistr.training.recovery_options import check_recovery
+from tfdistr.training.job_arguments import TrainingArguments, make_job, timeouts
+from tfdistr.training.recovery_options import as_failures, check_recovery
 from tfdistr.utils.arguments import check_optional_path
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.packages import check_installed
@@ -38,9 +37,7 @@ class FitArguments(TrainingArguments, total=False):
     validation_data: Any
     validation_split: Any
     batch_size: Any
-    per_worker_batch_size: Any
     seed: Any
-    scale_learning_rate: Any
 
 
 def run_fit(
@@ -49,13 +46,10 @@ def run_fit(
     model: Any,
     cluster: Any,
     strategy: Any,
-    options: dict[str, Any],
     run_dir: Any,
     checkpoint_every: Any,
     resume: Any,
-    max_restarts: Any,
-    min_workers: Any,
-    start_timeout: Any = None,
+    failures: Any,
     **arguments: Unpack[FitArguments],
 ) -> FitResult:
     """Train; see ``distributed_fit()`` for the arguments and the errors.
@@ -69,10 +63,11 @@ def run_fit(
     run_dir = check_optional_path("run_dir", run_dir)
     if run_dir is None and cluster is None:
         run_dir = run_dir_of_pod()
-    rules = rules_of(strategy)
-    config, num_workers = rules.destination(cluster, arguments["communication"], options)
+    chosen, reaction = as_strategy(strategy), as_failures(failures)
+    rules = RULES[chosen.name]
+    config, num_workers = rules.destination(cluster, chosen)
     recovery = check_recovery(
-        checkpoint_every, resume, max_restarts, min_workers, run_dir, strategy=strategy, cluster=cluster,
+        checkpoint_every, resume, reaction, run_dir, strategy=chosen.name, cluster=cluster,
         shrinking=[name for name, other in RULES.items() if other.shrinks],
     )  # fmt: skip
     state = None
@@ -80,18 +75,24 @@ def run_fit(
         state = model.trained.state()
         model = as_model_factory(model.trained.recipe)  # the result itself does not change
     job = make_job(
-        model, num_workers=num_workers, strategy=strategy, options=options, recovery=recovery,
-        start_timeout=start_timeout, state=state, **arguments,
+        model, num_workers=num_workers, strategy=chosen.name, options=chosen.options,
+        **_exchange(chosen), **timeouts(cluster, chosen), step_timeout=reaction.step_timeout,
+        recovery=recovery, state=state, **arguments,
     )  # fmt: skip
     rules.check_job(job)
     _check_elastic(job, cluster)
-    if cluster is not None and start_timeout is not None:
-        cluster = attrs.evolve(cluster, start_timeout=job.start_timeout)
     outcome = _train(job, rules, config, caller, cluster=cluster, run_dir=run_dir)
     result = FitResult._of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
     return result
+
+
+def _exchange(strategy: StrategyOptions) -> dict[str, Any]:
+    """Return how workers exchange their gradients."""
+    if not isinstance(strategy, MultiWorkerMirrored):
+        return {}
+    return {"communication": strategy.communication, "gradient_dtype": strategy.gradient_dtype}
 
 
 def _train(

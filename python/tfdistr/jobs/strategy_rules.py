@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tfdistr.clusters.backend import Backend
@@ -12,15 +12,17 @@ from tfdistr.collectives.mpi.world import world
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.jobs.on_cluster import PlainSummary, Summary
 from tfdistr.parameter_server.chief import WorkerSteps, check_data
-from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.rendezvous.launcher_ranks import ranks
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.pods import place_in_job
 from tfdistr.strategies.layer_placement import check_placement, count_workers
-from tfdistr.strategies.registry import check_known
+from tfdistr.strategies.options import (
+    MultiWorkerMirrored,
+    ParameterServer,
+    StrategyOptions,
+)
 from tfdistr.training.job import Job
-from tfdistr.utils.arguments import COMMUNICATION, check_choice
 from tfdistr.utils.describe import describe
 from tfdistr.utils.interrupts import import_tensorflow
 
@@ -32,7 +34,6 @@ class StrategyRules:
 
     Args:
         name: The name of the strategy.
-        options: The options of the strategy in ``distributed_fit()``, beside its own arguments.
 
     Attributes:
         shrinks: Whether a job can continue with fewer workers.
@@ -48,19 +49,15 @@ class StrategyRules:
     max_workers: int | None = None
     ps = 0
 
-    def __init__(self, name: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._options = options
 
-    def destination(
-        self, cluster: Any, communication: Any = "auto", options: Mapping[str, Any] | None = None
-    ) -> tuple[ClusterConfig | None, int]:
+    def destination(self, cluster: Any, strategy: StrategyOptions) -> tuple[ClusterConfig | None, int]:
         """Return where a job trains.
 
         Args:
             cluster: The user's argument: the cluster to start, or None.
-            communication: What carries the gradients.
-            options: The options of the strategy.
+            strategy: The strategy with its options.
 
         Returns:
             The cluster of TF_CONFIG that this process joins, if there is one and ``cluster`` is None; and the
@@ -71,28 +68,16 @@ class StrategyRules:
             ClusterConfigError: TF_CONFIG is not valid, or this process is not one that trains.
             ClusterStartError: MPI was requested, and is not available.
         """
-        options = options or {}
-        check_known(self._options, options, f"Beside its own arguments, distributed_fit() with {self.name!r}")
-        check_choice("communication", communication, COMMUNICATION)
         if cluster is not None:
-            self._check_cluster(cluster, communication, options)
-            return None, self._count_shares(cluster.workers, options)
-        if chooses_mpi(communication):
+            self._check_cluster(cluster, strategy)
+            return None, self._count_shares(cluster.workers, strategy)
+        if chooses_mpi(communication_of(strategy)):
             # The number of the launcher comes first: a rank whose arguments are refused must not start MPI.
             workers = ranks() if ranks() > 1 else int(world().Get_size())
             self._check_fits(workers, 0, "the launcher of this process", peers=True)
-            return None, self._count_shares(workers, options)
+            return None, self._count_shares(workers, strategy)
         config = cluster_to_join()
-        return config, self._check_joined(config, options)
-
-    def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the options of a job, and return them.
-
-        Raises:
-            ArgumentError: The strategy has no such option.
-        """
-        check_known(self._options, options, f"Beside its own arguments, distributed_fit() with {self.name!r}")
-        return dict(options)
+        return config, self._check_joined(config, strategy)
 
     def check_job(self, job: Job) -> None:
         """Check that a job fits this strategy.
@@ -104,14 +89,6 @@ class StrategyRules:
             raise ArgumentError(
                 f"The strategy {self.name!r} cannot keep the promise of `virtual_workers`.",
                 received=f"virtual_workers={job.virtual_workers}",
-                fix="Leave it out, or pass strategy='multi_worker_mirrored'.",
-            )
-        given = {"communication": "auto", "gradient_dtype": "float32"}
-        chosen = [f"{name}={getattr(job, name)!r}" for name in given if getattr(job, name) != given[name]]
-        if chosen and not self.exchanges_gradients:
-            raise ArgumentError(
-                f"With {self.name!r} workers exchange no gradients, so that how they do cannot be chosen.",
-                received=", ".join(chosen),
                 fix="Leave it out, or pass strategy='multi_worker_mirrored'.",
             )
 
@@ -146,7 +123,7 @@ class StrategyRules:
             fix=f"Change the cluster, or pass a strategy that fits it: {', '.join(fitting)}.",
         )
 
-    def _check_cluster(self, cluster: Any, communication: str, options: Mapping[str, Any]) -> None:
+    def _check_cluster(self, cluster: Any, strategy: StrategyOptions) -> None:
         if not isinstance(cluster, Cluster):
             raise ArgumentError(
                 "`cluster` must be what local_cluster() or another function of clusters returns, or be left "
@@ -155,12 +132,13 @@ class StrategyRules:
                 fix="Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand.",
             )
         self._check_fits(cluster.workers, cluster.ps, "the cluster", peers=not cluster.has_servers)
-        self._check_started(cluster, communication, options)
+        strategy.check_no_timeouts()
+        self._check_started(cluster, strategy)
 
-    def _check_started(self, cluster: Cluster, communication: str, options: Mapping[str, Any]) -> None:
-        self.backend(cluster, communication)  # fails before anything is written or started
+    def _check_started(self, cluster: Cluster, strategy: Any) -> None:
+        self.backend(cluster, communication_of(strategy))  # fails before anything is written or started
 
-    def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
+    def _check_joined(self, config: ClusterConfig | None, strategy: Any) -> int:
         """Check the cluster that this process joins; return the number of shares of a batch."""
         if config is not None and config.worker_index is None:
             raise ClusterConfigError(
@@ -168,7 +146,7 @@ class StrategyRules:
                 received=f"the task {config.task} in TF_CONFIG",
                 fix="Call it in the processes of the chief and the workers only.",
             )
-        return self._count_shares(self._check_fits_config(config), options)
+        return self._count_shares(self._check_fits_config(config), strategy)
 
     def _check_fits_config(self, config: ClusterConfig | None) -> int:
         """Check the size of the cluster that this process joins; return its number of workers."""
@@ -181,7 +159,7 @@ class StrategyRules:
         self._check_fits(workers, ps, where, peers=peers)
         return workers
 
-    def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
+    def _count_shares(self, workers: int, strategy: Any) -> int:
         return workers
 
     def summary(self, on_event: OnEventOfJob) -> Summary:
@@ -199,8 +177,8 @@ class OneProcessRules(StrategyRules):
 class MirroredRules(OneProcessRules):
     """The rules for the devices of one process."""
 
-    def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
-        devices = options.get("devices")
+    def _count_shares(self, workers: int, strategy: Any) -> int:
+        devices = strategy.devices
         if devices is not None:
             return max(1, len(devices)) if isinstance(devices, list | tuple) else 1
         import_tensorflow()
@@ -229,12 +207,12 @@ class ParameterServerRules(StrategyRules):
     def _misfit(self, ps: int) -> str:
         return f"The strategy {self.name!r} needs parameter servers."
 
-    def _check_started(self, cluster: Cluster, communication: str, options: Mapping[str, Any]) -> None:
-        ServerOptions(**options).check_workers(cluster.workers)
+    def _check_started(self, cluster: Cluster, strategy: ParameterServer) -> None:
+        strategy.check_workers(cluster.workers)
 
-    def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
+    def _check_joined(self, config: ClusterConfig | None, strategy: ParameterServer) -> int:
         workers = self._check_fits_config(config)
-        ServerOptions(**options).check_workers(workers)
+        strategy.check_workers(workers)
         return workers
 
     def backend(self, cluster: Cluster, communication: str) -> Backend:
@@ -262,14 +240,14 @@ class ModelParallelRules(StrategyRules):
             return super()._misfit(ps)
         return f"The strategy {self.name!r} trains in one process; MPI ranks cannot compute for it."
 
-    def _check_started(self, cluster: Cluster, communication: str, options: Mapping[str, Any]) -> None:
-        check_placement(options.get("placement"), cluster.workers)
+    def _check_started(self, cluster: Cluster, strategy: Any) -> None:
+        check_placement(strategy.placement, cluster.workers)
 
-    def _check_joined(self, config: ClusterConfig | None, options: Mapping[str, Any]) -> int:
-        check_placement(options.get("placement"), None if config is None else count_workers(config))
+    def _check_joined(self, config: ClusterConfig | None, strategy: Any) -> int:
+        check_placement(strategy.placement, None if config is None else count_workers(config))
         return 1
 
-    def _count_shares(self, workers: int, options: Mapping[str, Any]) -> int:
+    def _count_shares(self, workers: int, strategy: Any) -> int:
         return 1
 
     def backend(self, cluster: Cluster, communication: str) -> Backend:
@@ -286,18 +264,14 @@ RULES = {
     rules.name: rules
     for rules in (
         StrategyRules("multi_worker_mirrored"),
-        MirroredRules("mirrored", ("devices",)),
-        OneProcessRules("one_device", ("device",)),
-        ParameterServerRules("parameter_server", ("update", "replicas_to_aggregate")),
-        ModelParallelRules("model_parallel", ("placement",)),
+        MirroredRules("mirrored"),
+        OneProcessRules("one_device"),
+        ParameterServerRules("parameter_server"),
+        ModelParallelRules("model_parallel"),
     )
 }
 
 
-def rules_of(strategy: Any) -> StrategyRules:
-    """Return the rules of a strategy.
-
-    Raises:
-        ArgumentError: The strategy does not exist.
-    """
-    return RULES[check_choice("strategy", strategy, tuple(RULES))]
+def communication_of(strategy: StrategyOptions) -> str:
+    """Return the backend for the gradients that a user has chosen."""
+    return strategy.communication if isinstance(strategy, MultiWorkerMirrored) else "auto"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tfdistr.checkpoint.folder import checkpoints
 from tfdistr.clusters.local.cluster import LocalCluster
 from tfdistr.errors import ArgumentError
-from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import cluster_from_env
+from tfdistr.strategies.options import ParameterServer
 from tfdistr.training.job import Job
 from tfdistr.utils.function_files import FunctionByName
 
@@ -59,7 +59,9 @@ class WorkerSteps:
     def params(self, job: Job, cluster: LocalCluster) -> dict[str, Any]:
         """Return the options of the updates, the number of updates, and the number of parameter servers."""
         steps = int(self._last["global_step"])
-        return {**vars(ServerOptions(**job.options)), "global_step": steps, "ps": cluster.ps}
+        updates = ParameterServer(**job.options)
+        names = ("update", "replicas_to_aggregate")
+        return {**{n: getattr(updates, n) for n in names}, "global_step": steps, "ps": cluster.ps}
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the row of a process; for a worker, with its numbers of applied and dropped gradients."""
@@ -75,8 +77,8 @@ def train_as_chief(
 
     Args:
         run_dir: The run directory.
-        options: The arguments of `ServerOptions`, and ``start_timeout``, seconds that the servers may take to
-            start.
+        options: The options of the updates, see `parameter_server`, and ``start_timeout``, seconds that the
+            servers may take to start.
         on_event: Called as ``on_event(kind, **fields)``.
         functions: The value for each ``FunctionByName`` part of the job.
     """

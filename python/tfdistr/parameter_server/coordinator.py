@@ -27,7 +27,6 @@ from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import TRAINING, VALIDATION, WorkerBatch, describe, look_at
 from tfdistr.parameter_server.gradients import GradientStep, Outcome
-from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.updates import OneByOne, Report, StepsReporter, Together
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig
@@ -35,6 +34,7 @@ from tfdistr.servers.chief import dismiss_servers, join_servers
 from tfdistr.servers.lost_server import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
+from tfdistr.strategies.options import ParameterServer
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
@@ -86,7 +86,7 @@ def train_on_servers(
         job: The job to train.
         config: The cluster; this process is its chief.
         on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
-        update: "async" or "sync"; see `ServerOptions`.
+        update: "async" or "sync"; see `parameter_server`.
         replicas_to_aggregate: The number of workers whose gradients make a step.
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
@@ -105,7 +105,7 @@ def train_on_servers(
         DataShardError: The data cannot be split over the workers.
         WorkerFailedError: A parameter server was lost.
     """
-    options = ServerOptions(update, replicas_to_aggregate)
+    options = ParameterServer(update=update, replicas_to_aggregate=replicas_to_aggregate)
     options.check_workers(config.num_workers)
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")
@@ -141,7 +141,7 @@ class _Chief:
         job: Job,
         config: ClusterConfig,
         strategy: tf.distribute.experimental.ParameterServerStrategy,
-        options: ServerOptions,
+        options: ParameterServer,
         on_event: OnEvent,
         run_dir: Path | None,
     ) -> None:

@@ -12,18 +12,19 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.result import FitResult
 from tfdistr.same_fit.difference import find_difference
 from tfdistr.same_fit.study import Experiment, Study
+from tfdistr.strategies.options import MultiWorkerMirrored, as_strategy
+from tfdistr.training.per_worker import PerWorker
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
 
 _TOLERANCE = 1e-6
 #: Arguments of all trainings, if the user gives no others.
 _DEFAULTS = {"verbose": 0, "seed": 1}
-_OWN = ("cluster", "strategy", "run_dir", "resume")
-_BY_WORKERS = ("per_worker_batch_size", "scale_learning_rate", "warmup_epochs")
+_OWN = ("cluster", "run_dir", "resume")
 #: Arguments that do not apply to a training of one step.
 _LONG = (
     "callbacks", "validation_data", "validation_steps", "validation_batch_size", "checkpoint_every",
-    "max_restarts", "min_workers",
+    "failures",
 )  # fmt: skip
 
 
@@ -62,9 +63,15 @@ class Plan:
             parts,
             most=self.workers[-1],
             virtual_workers=self.arguments.get("virtual_workers"),
-            sixteen_bits=self.arguments.get("gradient_dtype", "float32") != "float32",
+            sixteen_bits=self._strategy.gradient_dtype != "float32",
             callbacks=self.arguments.get("callbacks") is not None,
         )
+
+    @property
+    def _strategy(self) -> MultiWorkerMirrored:
+        strategy = as_strategy(self.arguments.get("strategy", MultiWorkerMirrored.name))
+        assert isinstance(strategy, MultiWorkerMirrored)  # plan_same_fit() has checked it
+        return strategy
 
     def arguments_of(self, experiment: Experiment) -> dict[str, Any]:
         """Return the arguments of the training of one step for an experiment."""
@@ -93,6 +100,7 @@ def plan_same_fit(model: Any, workers: Any, tolerance: Any, arguments: Mapping[s
             fix="Pass the function that has built the model, or the model of the fit: fit.model.",
         )
     _check_names(arguments)
+    _check_same_steps(arguments)
     virtual = arguments.get("virtual_workers") is not None
     return Plan(_numbers(workers), _tolerance(tolerance, virtual=virtual), _DEFAULTS | dict(arguments))
 
@@ -101,18 +109,26 @@ def _check_names(arguments: Iterable[str]) -> None:
     own = [name for name in arguments if name in _OWN]
     if own:
         raise ArgumentError(
-            "A comparison of numbers of workers chooses the cluster, the strategy and the folder of each "
-            "training itself.",
+            "A comparison of numbers of workers chooses the cluster and the folder of each training itself.",
             received=", ".join(own),
             fix="Leave it out.",
         )
-    by_workers = [name for name in arguments if name in _BY_WORKERS]
-    if by_workers:
+
+
+def _check_same_steps(arguments: Mapping[str, Any]) -> None:
+    strategy = as_strategy(arguments.get("strategy", MultiWorkerMirrored.name))
+    if not isinstance(strategy, MultiWorkerMirrored):
+        raise ArgumentError(
+            "A comparison of numbers of workers needs the strategy multi_worker_mirrored().",
+            received=f"strategy={strategy.name!r}",
+            fix="Leave it out, or pass strategy=multi_worker_mirrored().",
+        )
+    if isinstance(arguments.get("batch_size"), PerWorker):
         raise ArgumentError(
             "Compared trainings must have the same global batch and the same learning rate on every number "
             "of workers.",
-            received=", ".join(by_workers),
-            fix="Leave it out, and pass batch_size=64, for example.",
+            received="batch_size=per_worker(...)",
+            fix="Pass batch_size=64, for example.",
         )
 
 

@@ -83,26 +83,39 @@ def count_workers(config: ClusterConfig) -> int:
     return len(config.jobs["worker"])
 
 
-def check_placement(placement: Any, workers: int | None) -> None:
-    """Check the form of a placement, before anything is started.
-
-    Args:
-        placement: The user's argument.
-        workers: The number of workers of the cluster; None if there is no cluster.
+def check_form(placement: Any) -> Any:
+    """Check the form of a placement, and return it.
 
     Raises:
-        ArgumentError: The placement is not valid.
+        ArgumentError: It is neither a function nor a mapping of layers to places.
     """
     if callable(placement) or isinstance(placement, FunctionByName):
-        return
+        return placement
     if not isinstance(placement, Mapping) or not placement or not all(isinstance(k, str) for k in placement):
         raise ArgumentError(
             'The strategy "model_parallel" needs `placement`: places by the names of layers, or a function.',
             received=repr(placement),
-            fix='Pass placement={"dense_1": "worker 0", "dense_2": "worker 1"}, for example.',
+            fix='Pass strategy=model_parallel(placement={"dense_1": "worker 0", "dense_2": "worker 1"}), for '
+            "example.",
         )
-    for layer, name in placement.items():
-        check_task(parse_place(name), workers, layer)
+    for name in placement.values():
+        parse_place(name)
+    return placement
+
+
+def check_placement(placement: Any, workers: int | None) -> None:
+    """Check that the tasks of a placement exist, before anything is started.
+
+    Args:
+        placement: A placement of the right form.
+        workers: The number of workers of the cluster; None if there is no cluster.
+
+    Raises:
+        ArgumentError: A task does not exist.
+    """
+    if isinstance(placement, Mapping):
+        for layer, name in placement.items():
+            check_task(parse_place(name), workers, layer)
 
 
 def check_task(place: LayerPlace, workers: int | None, layer: str) -> None:

@@ -24,6 +24,7 @@ from tfdistr.servers.server_task import THREADS
 from tfdistr.strategies.build import build
 from tfdistr.strategies.layer_placement import (
     Placement,
+    check_form,
     check_placement,
     check_task,
     count_workers,
@@ -72,7 +73,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
     def __init__(self, placement: Placement, start_timeout: float = 300.0) -> None:
         config = cluster_from_env()
         self._workers = None if config is None else count_workers(config)
-        check_placement(placement, self._workers)
+        check_placement(check_form(placement), self._workers)
         if config is not None:
             _join(config, start_timeout)
         self._placement, self._config = placement, config

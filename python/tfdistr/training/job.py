@@ -166,6 +166,7 @@ class Job:
         seed_given: Whether the user gave the seed; otherwise it is random.
         shuffle: Whether the training data is shuffled.
         drop_remainder: Whether a last training batch is dropped if it is not full.
+        validates_in_batches: Whether the validation gives batches, though the training gives examples.
         learning_rate_factor: Factor for the learning rate.
         warmup_epochs: Number of epochs over which the learning rate rises to the scaled value.
         strategy: The name of the strategy.
@@ -204,6 +205,7 @@ class Job:
     seed_given: bool = attrs.field(default=True, metadata=_HIDDEN)
     shuffle: bool = argument(check_bool, "shuffle", default=True)
     drop_remainder: bool = argument(check_bool, "drop_remainder", default=False)
+    validates_in_batches: bool = attrs.field(default=False, metadata=_HIDDEN)
     learning_rate_factor: float = 1.0
     warmup_epochs: int = argument(check_int, "warmup_epochs", default=0, minimum=0)
     strategy: str = "multi_worker_mirrored"
@@ -258,6 +260,10 @@ class Job:
             return {**self.options, "start_timeout": self.start_timeout}
         return dict(self.options)
 
+    @property
+    def _size_of_validation(self) -> int | None:
+        return None if self.validates_in_batches else self.validation_batch_size or self.batch_size
+
     def context(
         self,
         *,
@@ -280,7 +286,7 @@ class Job:
         return WorkerContext(
             num_workers=num_workers,
             index=index,
-            global_batch_size=self.batch_size if training else self.validation_batch_size or self.batch_size,
+            global_batch_size=self.batch_size if training else self._size_of_validation,
             seed=self.seed,
             shuffle=self.shuffle and training,
             drop_remainder=self.drop_remainder and training,

@@ -7,15 +7,20 @@ from typing import Any, TypedDict, Unpack
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.order.steps import steps_per_epoch as count_steps
+from tfdistr.data.pipeline.batch_objects import GivenDataset
 from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.errors import ArgumentError
+from tfdistr.strategies.options import StrategyOptions
 from tfdistr.strategies.virtual.check import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
 from tfdistr.training.model_state import ModelState
+from tfdistr.training.per_worker import PerWorker
 from tfdistr.training.recovery_options import Recovery
-from tfdistr.utils.arguments import check_fraction, check_int
+from tfdistr.utils.arguments import check_fraction
 from tfdistr.utils.function_files import FunctionByName
+
+_EXAMPLES = 32  # of a batch, as in Keras
 
 
 class TrainingArguments(TypedDict, total=False):
@@ -31,19 +36,19 @@ class TrainingArguments(TypedDict, total=False):
     class_weight: Any
     shuffle: Any
     drop_remainder: Any
-    warmup_epochs: Any
-    communication: Any
-    gradient_dtype: Any
     virtual_workers: Any
-    heartbeat_timeout: Any
-    step_timeout: Any
 
 
 class JobArguments(TrainingArguments, total=False):
     """All fields of `Job` that callers choose; ``task`` and ``state`` are for jobs of a result."""
 
-    strategy: Any
+    strategy: str
     options: Any
+    communication: str
+    gradient_dtype: str
+    start_timeout: float
+    heartbeat_timeout: float
+    step_timeout: float | None
     recovery: Recovery
     task: str
     state: ModelState | None
@@ -58,11 +63,8 @@ def make_job(
     sample_weight: Any = None,
     validation_data: Any = None,
     validation_split: Any = 0.0,
-    batch_size: Any = 32,
-    per_worker_batch_size: Any = None,
+    batch_size: Any = None,
     seed: Any = None,
-    scale_learning_rate: Any = "none",
-    start_timeout: Any = None,
     **arguments: Unpack[JobArguments],
 ) -> Job:
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
@@ -72,33 +74,31 @@ def make_job(
     Raises:
         ArgumentError: An argument is not valid, or does not fit another argument.
     """
-    if per_worker_batch_size is not None:
-        if batch_size not in (32, None):
-            raise ArgumentError(
-                "Give `batch_size` (of all workers together) or `per_worker_batch_size`, not both.",
-                received=f"batch_size={batch_size!r}, per_worker_batch_size={per_worker_batch_size!r}",
-                fix="Leave one of them out.",
-            )
-        batch_size = check_int("per_worker_batch_size", per_worker_batch_size) * num_workers
+    factor, warmup_epochs = 1.0, 0
+    if isinstance(batch_size, PerWorker):
+        factor = learning_rate_factor(num_workers, batch_size.scale_learning_rate)
+        warmup_epochs = batch_size.warmup_epochs
+        batch_size = batch_size.batch_size * num_workers
     if arguments.get("class_weight") is not None and sample_weight is not None:
         raise ArgumentError(
             "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
             received="class_weight and sample_weight",
             fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
         )
-    factor = learning_rate_factor(num_workers, scale_learning_rate, name="scale_learning_rate")
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight)
     data, validation = _split(data, _validation(validation_data), validation_split)
-    if gives_batches(data):
-        if batch_size not in (32, None):
-            raise ArgumentError(
-                "`batch_size` is for examples; `x` gives batches of their own size.",
-                received=f"batch_size={batch_size!r}, and batches",
-                fix="Leave the batch size out, or pass data that is not in batches.",
-            )
-        batch_size, validates = None, isinstance(validation, Arrays | Dataset)
-        if validates and arguments.get("validation_batch_size") is None:
-            arguments["validation_batch_size"] = 32
+    if gives_batches(data) and batch_size is not None:
+        raise ArgumentError(
+            "`batch_size` is for examples; `x` gives batches of their own size.",
+            received=f"batch_size={batch_size!r}, and batches",
+            fix="Leave the batch size out, or pass data that is not in batches.",
+        )
+    validation_size = arguments.get("validation_batch_size")
+    in_batches = batch_size is None and validation_size is None and not _gives_examples(validation)
+    if batch_size is None:
+        batch_size = _EXAMPLES if _gives_examples(data) else None
+        if batch_size is None and validation_size is None and _gives_examples(validation):
+            arguments["validation_batch_size"] = _EXAMPLES
     job = Job(
         model=model,
         data=data,
@@ -107,10 +107,10 @@ def make_job(
         seed=seed,
         seed_given=seed is not None,
         learning_rate_factor=factor,
-        **({} if start_timeout is None else {"start_timeout": start_timeout}),
+        warmup_epochs=warmup_epochs,
+        validates_in_batches=in_batches,
         **arguments,
     )
-    _check_batch_size(job)
     if job.virtual_workers is not None:
         check_virtual_workers(
             job.virtual_workers,
@@ -120,18 +120,20 @@ def make_job(
         )
     _check_drop_remainder(job)
     _check_initial_epoch(job)
-    _check_warmup_epochs(job, scale_learning_rate)
+    _check_warmup_epochs(job)
     return job
 
 
-def _check_batch_size(job: Job) -> None:
-    sizes = ((job.data, job.batch_size), (job.validation, job.validation_batch_size or job.batch_size))
-    if any(size is None and isinstance(source, Arrays | Dataset) for source, size in sizes):
-        raise ArgumentError(
-            "`batch_size` may be None only if functions return batches.",
-            received="batch_size=None, and arrays or a data set",
-            fix="Pass batch_size=32, for example.",
-        )
+def timeouts(cluster: Any, strategy: StrategyOptions | None = None) -> dict[str, Any]:
+    """Return the timeouts of a job: those of its cluster, or of the strategy that joins a cluster."""
+    if cluster is None:
+        return {} if strategy is None else strategy.timeouts
+    return {"start_timeout": cluster.start_timeout, "heartbeat_timeout": cluster.heartbeat_timeout}
+
+
+def _gives_examples(source: Any) -> bool:
+    """Return whether data is known to be examples: a function is taken to return batches, as in Keras."""
+    return isinstance(source, Arrays | Dataset | GivenDataset) and not gives_batches(source)
 
 
 def _check_drop_remainder(job: Job) -> None:
@@ -150,19 +152,13 @@ def _check_drop_remainder(job: Job) -> None:
 def _check_initial_epoch(job: Job) -> None:
     if job.initial_epoch >= job.epochs:
         raise ArgumentError(
-            "`initial_epoch` must be less than `epochs`, at which the training ends.",
-            received=f"initial_epoch={job.initial_epoch}, epochs={job.epochs}",
+            "`epochs`, where the training ends, must be after `initial_epoch`, where it begins.",
+            received=f"epochs={job.epochs}, after {job.initial_epoch} epochs that are done",
             fix=f"Pass epochs={job.initial_epoch + 1} or more.",
         )
 
 
-def _check_warmup_epochs(job: Job, scale: str) -> None:
-    if job.warmup_epochs and scale == "none":
-        raise ArgumentError(
-            "`warmup_epochs` needs a scaled learning rate.",
-            received=f'warmup_epochs={job.warmup_epochs}, scale_learning_rate="none"',
-            fix='Pass scale_learning_rate="linear" or "sqrt" too, or leave `warmup_epochs` out.',
-        )
+def _check_warmup_epochs(job: Job) -> None:
     if job.warmup_epochs > job.epochs:
         raise ArgumentError(
             "`warmup_epochs` must be at most `epochs`, or the learning rate would not reach its value.",

@@ -6,8 +6,75 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import attrs
+
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import check_bool, check_int, check_optional_int
+from tfdistr.utils.arguments import (
+    argument,
+    check_bool,
+    check_int,
+    check_optional_int,
+    check_optional_seconds,
+)
+from tfdistr.utils.describe import call_text, describe
+
+
+@attrs.frozen(kw_only=True)
+class OnFailure:
+    """The reaction to failures. `on_failure` describes the arguments."""
+
+    max_restarts: int = argument(check_int, "max_restarts", default=0, minimum=0)
+    min_workers: int | None = argument(check_optional_int, "min_workers", default=None)
+    step_timeout: float | None = argument(check_optional_seconds, "step_timeout", default=None)
+
+    def __str__(self) -> str:
+        return call_text("on_failure", self)
+
+
+def on_failure(
+    *, max_restarts: int = 0, min_workers: int | None = None, step_timeout: float | None = None
+) -> OnFailure:
+    """Say what happens when a worker fails or makes no progress.
+
+    Pass it to `distributed_fit` as ``failures``. Without it, the first failure ends the job.
+
+    Args:
+        max_restarts: How often to restart all workers of ``cluster`` from the last checkpoint after a worker
+            has failed. A restart that led to a newer checkpoint does not count.
+        min_workers: The lowest number of workers with which the job may continue after ``max_restarts``
+            restarts. It then continues without the failed worker, with the same global batch. None: give up.
+        step_timeout: Seconds without a step, of training or validation, after which a worker fails. The error
+            shows what its main thread is doing. Callbacks, checkpoints and all work before the first step
+            count. None for no limit.
+
+    Returns:
+        The reaction, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: An argument does not have this form.
+
+    Example:
+        >>> on_failure(max_restarts=3).max_restarts
+        3
+    """
+    return OnFailure(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout)
+
+
+def as_failures(failures: Any) -> OnFailure:
+    """Return the user's ``failures``.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
+    if failures is None:
+        return OnFailure()
+    if not isinstance(failures, OnFailure):
+        raise ArgumentError(
+            "`failures` must be what on_failure() returns.",
+            received=describe(failures),
+            fix="Pass failures=on_failure(max_restarts=3), for example.",
+        )
+    return failures
 
 
 @dataclass(frozen=True)
@@ -32,8 +99,7 @@ class Recovery:
 def check_recovery(
     checkpoint_every: Any,
     resume: Any,
-    max_restarts: Any,
-    min_workers: Any,
+    failures: OnFailure,
     run_dir: Any,
     *,
     strategy: str,
@@ -47,9 +113,9 @@ def check_recovery(
     Raises:
         ArgumentError: An argument is not valid, or does not fit the others.
     """
-    restarts = check_int("max_restarts", max_restarts, minimum=0)
+    restarts = failures.max_restarts
     resumes = check_bool("resume", resume)
-    fewest = _fewest(min_workers, cluster)
+    fewest = _fewest(failures.min_workers, cluster)
     every = _every(checkpoint_every)
     asked = resumes or every is not None or fewest is not None
     if restarts > 0 and cluster is None:
@@ -75,13 +141,13 @@ def check_recovery(
     return Recovery(every or "epoch", asked, resumes, restarts, fewest)
 
 
-def _fewest(value: Any, cluster: Any) -> int | None:
-    fewest = check_optional_int("min_workers", value) or (cluster.fewest if cluster else None)
+def _fewest(wanted: int | None, cluster: Any) -> int | None:
+    fewest = wanted or (cluster.fewest if cluster else None)
     if fewest is not None and (cluster is None or fewest > cluster.workers):
         raise ArgumentError(
             "`min_workers` must be at most the number of workers of `cluster`.",
             received=f"min_workers={fewest}, and {cluster.workers if cluster else 'no'} workers",
-            fix="Pass cluster=local_cluster(workers=4) and min_workers=2, for example.",
+            fix="Pass cluster=local_cluster(workers=4) and failures=on_failure(min_workers=2), for example.",
         )
     return fewest
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import types
 from dataclasses import dataclass
 from typing import Any
+
+import attrs
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
@@ -46,3 +49,33 @@ def describe(value: Any) -> str:
         return f"the class {value.__module__}.{value.__qualname__}"
     module = "" if type(value).__module__ == "builtins" else f"{type(value).__module__}."
     return f"an object of class {module}{type(value).__name__}"
+
+
+def call_text(name: str, options: Any) -> str:
+    """Return the call that makes an attrs object with options, without those that have their defaults.
+
+    Args:
+        name: The name of the function.
+        options: The object.
+    """
+    fields = attrs.fields(type(options))
+    given = {field.name: getattr(options, field.name) for field in fields}
+    words = [
+        f"{field.name}={value_text(given[field.name])}"
+        for field in fields
+        if given[field.name] != field.default
+    ]
+    return f"{name}({', '.join(words)})"
+
+
+def value_text(value: Any) -> str:
+    """Return a value as it is written in a call; "..." for an object that has no short form."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    if isinstance(value, list | tuple) and len(value) <= 8:
+        return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, dict) and len(value) <= 8:
+        return "{" + ", ".join(f"{value_text(key)}: {value_text(item)}" for key, item in value.items()) + "}"
+    return "..."

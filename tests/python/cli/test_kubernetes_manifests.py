@@ -74,7 +74,8 @@ def test_kubernetes_takes_them_and_the_pods_get_what_was_given(
 ) -> None:  # fmt: skip
     manifests = kubernetes_manifests(
         "/app/train.R" if in_image else script, workers, arguments=arguments, cores_per_worker=cores,
-        memory=memory, gpus=gpus, volume=run_dir and "claim", run_dir=run_dir, env=env, namespace=namespace,
+        memory=memory, gpus_per_worker=gpus, volume=run_dir and "claim", run_dir=run_dir, env=env,
+        namespace=namespace,
         in_image=in_image, name="digits",
     )  # fmt: skip
     for version in VERSIONS:
@@ -98,7 +99,8 @@ def test_kubernetes_takes_them_and_the_pods_get_what_was_given(
 
 def test_the_objects_of_a_script(script: str) -> None:
     manifests = kubernetes_manifests(
-        script, 4, cores_per_worker=2, memory="8Gi", gpus=1, volume="claim", run_dir="runs/a", max_restarts=3,
+        script, 4, cores_per_worker=2, memory="8Gi", gpus_per_worker=1, volume="claim", run_dir="runs/a",
+        max_restarts=3,
         grace_period=30,
     )  # fmt: skip
     assert [each["kind"] for each in manifests] == ["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job"]

@@ -66,14 +66,14 @@ def test_a_gpu_that_only_nvidia_smi_shows(gpu: Path) -> None:
 def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
-    cluster = local_cluster("gpus", env={"OTHER": "1"})
+    cluster = local_cluster(gpus_per_worker=1, env={"OTHER": "1"})
     assert cluster.workers == 3
     seen = [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(3)]
     assert seen == ["0", "1", "2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
-    cluster = local_cluster("gpus")
+    cluster = local_cluster(gpus_per_worker=1)
     assert [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(2)] == ["2", "GPU-7"]
-    few = local_cluster("gpus", env={"CUDA_VISIBLE_DEVICES": "1"})
+    few = local_cluster(gpus_per_worker=1, env={"CUDA_VISIBLE_DEVICES": "1"})
     assert (few.workers, few.environment(0)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
 
 
@@ -86,7 +86,7 @@ def test_workers_that_share_a_gpu_take_its_memory_as_they_need_it(
     (gpu / "0000:01:00.0").mkdir(parents=True)
     assert [local_cluster(2).environment(index)[name] for index in range(2)] == ["true"] * 2
     assert local_cluster(2, env={name: "false"}).environment(0)[name] == "false"
-    for alone in (local_cluster(1), local_cluster("gpus"), local_cluster(2, env=NO_GPU)):
+    for alone in (local_cluster(1), local_cluster(gpus_per_worker=1), local_cluster(2, env=NO_GPU)):
         assert name not in alone.environment(0)
     monkeypatch.setenv(name, "false")
     assert name not in local_cluster(2).environment(0)
@@ -95,19 +95,24 @@ def test_workers_that_share_a_gpu_take_its_memory_as_they_need_it(
 def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
     (gpu / "0000:01:00.0").mkdir(parents=True)
     with pytest.raises(ArgumentError) as caught:
-        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=local_cluster(2), communication="nccl")
+        tfdistr.distributed_fit(
+            lambda: None,
+            np.ones((2, 1)),
+            cluster=local_cluster(2),
+            strategy=tfdistr.multi_worker_mirrored(communication="nccl"),
+        )
     assert str(caught.value).splitlines() == [
         'communication="nccl" needs a GPU for each worker.',
         "Received: 2 workers, which all see GPU 0",
         'Fix: Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
     ]
-    for each in (local_cluster("gpus"), local_cluster(2, env=NO_GPU), local_cluster(1)):
+    for each in (local_cluster(gpus_per_worker=1), local_cluster(2, env=NO_GPU), local_cluster(1)):
         assert each.backend("nccl").communication == "nccl"
 
 
 def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
     with pytest.raises(ArgumentError) as caught:
-        local_cluster("gpus")
+        local_cluster(gpus_per_worker=1)
     assert str(caught.value).splitlines() == [
         '`workers="gpus"` needs at least one NVIDIA GPU: it starts a worker for each.',
         "Received: no visible GPU (from nvidia-smi and CUDA_VISIBLE_DEVICES)",
@@ -123,7 +128,8 @@ INSTALL = "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of
 def refused() -> list[str]:
     with pytest.raises(ClusterStartError) as caught:
         tfdistr.distributed_fit(
-            lambda: None, np.ones((2, 1)), cluster=local_cluster(2, env=NO_GPU), communication="mpi",
+            lambda: None, np.ones((2, 1)), cluster=local_cluster(2, env=NO_GPU),
+            strategy=tfdistr.multi_worker_mirrored(communication="mpi"),
             run_dir="/nowhere/to/be/made",
         )  # fmt: skip
     return str(caught.value).splitlines()

@@ -147,7 +147,7 @@ def test_each_worker_runs_on_its_cores(tmp_path, communication):
     x = np.ones((8, 2), "float32")
     tfdistr.distributed_fit(
         model, x, x[:, :1], cluster=tfdistr.local_cluster(2, cores_per_worker=1), verbose=0,
-        communication=communication,
+        strategy=tfdistr.multi_worker_mirrored(communication=communication),
     )  # fmt: skip
     for index in range(2):
         seen = json.loads((tmp_path / f"{index}.json").read_text())

@@ -45,7 +45,7 @@ def fit(cluster: Any) -> tfdistr.FitResult:
 
 
 def test_two_workers_share_a_gpu() -> None:
-    one = fit(tfdistr.local_cluster("gpus"))
+    one = fit(tfdistr.local_cluster(gpus_per_worker=1))
     two = fit(tfdistr.local_cluster(2))
     assert two.params["communication"] == "ring"
     for a, b in zip(one.model.get_weights(), two.model.get_weights(), strict=True):

@@ -279,12 +279,12 @@ def test_a_cluster_in_words(monkeypatch):
         ),
         "2 to 4 workers on this machine\n  and 2 parameter servers": describe_local_cluster((2, 4), ps=2),
         "4 workers by ssh: 2 on each of me@a, b\n  with A": tfdistr.ssh_cluster(
-            ["me@a", "b"], 2, env={"A": "1"}
+            ["me@a", "b"], workers_per_host=2, env={"A": "1"}
         ),
-        "6 workers by Slurm, on 2 nodes": tfdistr.slurm_cluster(2, 3),
+        "6 workers by Slurm, on 2 nodes": tfdistr.slurm_cluster(2, workers_per_host=3),
         "1 worker by Slurm, on 1 node": tfdistr.slurm_cluster(1),
         "3 workers by Ray at auto, each with 2 CPU, 0.5 GPU": tfdistr.ray_cluster(
-            3, {"CPU": 2, "GPU": 0.5}, address="auto"
+            3, resources_per_worker={"CPU": 2, "GPU": 0.5}, address="auto"
         ),
         "1 worker by Ray, each with 1 CPU": tfdistr.ray_cluster(1),
     }

@@ -49,7 +49,7 @@ def test_a_job_has_the_result_of_one_worker_also_after_a_lost_worker(tmp_path: P
     one = fit(cluster=tfdistr.local_cluster(1))
     lost = fit(
         cluster=subprocess_cluster(3), callbacks=kill_once(tmp_path / "killed"), checkpoint_every="epoch",
-        min_workers=2,
+        failures=tfdistr.on_failure(min_workers=2),
     )  # fmt: skip
     assert (tmp_path / "killed").exists()
     assert lost.history == one.history

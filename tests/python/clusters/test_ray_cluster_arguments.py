@@ -41,7 +41,10 @@ def test_the_defaults() -> None:
     assert (cluster.address, cluster.placement_strategy, cluster.runtime_env) == (None, "SPREAD", None)
     assert (cluster.env, cluster.follow, cluster.start_timeout) == ({}, False, 300.0)
     assert ray_cluster(start_timeout=5).start_timeout == 5.0
-    assert ray_cluster(2.0, {"CPU": 2.0, "GPU": 0.5}).resources_per_worker == {"CPU": 2, "GPU": 0.5}
+    assert ray_cluster(2.0, resources_per_worker={"CPU": 2.0, "GPU": 0.5}).resources_per_worker == {
+        "CPU": 2,
+        "GPU": 0.5,
+    }
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,9 @@ def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     for name, value in {"CUDA_VISIBLE_DEVICES": "3", "RAY_JOB_ID": "1", "A": "1", "B": "1"}.items():
         monkeypatch.setenv(name, value)
     facts = [{**PLACED, "address": f"10.0.0.{n}", "port": 2222 + n, "python": f"/{n}/python"} for n in (1, 2)]
-    cluster = ray_cluster(2, {"CPU": 3}, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}})
+    cluster = ray_cluster(
+        2, resources_per_worker={"CPU": 3}, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}}
+    )
     starts = cluster.starts(facts, [sys.executable, "-m", "worker"], tmp_path)
     assert starts[1]["guard"] == ["/2/python", "-I", "-S", "/x/clusters/ssh/guard.py"]
     spec = starts[1]["spec"]
@@ -183,7 +188,11 @@ def fail(
     (tmp_path / "run").mkdir()
     began = time.monotonic()
     with pytest.raises((ClusterStartError, WorkerFailedError)) as caught:
-        run_workers(ray_cluster(2, {"CPU": 2}, address="local", **options), ["x"], tmp_path / "run")
+        run_workers(
+            ray_cluster(2, resources_per_worker={"CPU": 2}, address="local", **options),
+            ["x"],
+            tmp_path / "run",
+        )
     assert time.monotonic() - began < 20
     return caught.value
 
@@ -266,9 +275,7 @@ def test_workers_that_other_machines_reach_are_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     placed = {"placed": [{**PLACED, "port": 2224}, {**PLACED, "port": 2225}]}
-    said = [
-        f'tfdistr-rank {{"open_because": "there is no C compiler", "rank": {rank}}}' for rank in range(2)
-    ]
+    said = [f'tfdistr-rank {{"open_because": "there is no C compiler", "rank": {rank}}}' for rank in range(2)]
     last = 'tfdistr-rank {"failed": "no such file"}'
     fail(
         monkeypatch, tmp_path, placed, {"rank": 0, "lines": said[:1], "ended": False},

@@ -107,7 +107,7 @@ def test_time_limits(given: Any, limit: str | None) -> None:
 
 def test_the_script_of_a_job() -> None:
     cluster = tfdistr.slurm_cluster(
-        2, 3, cores_per_worker=4, partition="gpu", time=30, account="me",
+        2, workers_per_host=3, cores_per_worker=4, partition="gpu", time=30, account="me",
         setup=["module load cuda", "set -e"],
         options={"gpus_per_task": 1, "exclusive": True, "mem": "8G", "comment": "it's"},
         template="#!/bin/bash\n{options}\n# mine\n{setup}\n{command}\n",
@@ -166,11 +166,11 @@ def test_a_cluster_without_a_lost_worker_is_without_its_node() -> None:
 
 
 def test_the_next_job_has_a_node_less() -> None:
-    left = tfdistr.slurm_cluster(3, 2).without(1, min_workers=4)
+    left = tfdistr.slurm_cluster(3, workers_per_host=2).without(1, min_workers=4)
     assert left is not None
     assert left.counts == (2, 2)
     assert left.without(0, min_workers=3) is None
-    assert tfdistr.slurm_cluster(1, 4).without(0, min_workers=1) is None
+    assert tfdistr.slurm_cluster(1, workers_per_host=4).without(0, min_workers=1) is None
 
 
 # --- What is not there

@@ -133,7 +133,7 @@ def test_workers_in_an_allocation_are_as_it_says(
         "allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
     ]
     with pytest.raises(ClusterStartError) as caught:
-        slurm_cluster(tasks_per_node=2, cores_per_worker=2).check()
+        slurm_cluster(workers_per_host=2, cores_per_worker=2).check()
     assert caught.value.received == (
         f"job {allocation.env['SLURM_JOB_ID']} with nodes with 2, 1 processors, and 4 asked for on a node: "
         "2 workers with 2 each"

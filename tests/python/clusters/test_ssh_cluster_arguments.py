@@ -77,7 +77,12 @@ def test_what_carries_the_gradients() -> None:
     tunnels = ssh_cluster(["a", "b"], tunnels=True)
     assert str(tunnels.backend("auto")) == "communication: ring, because ssh tunnels do not carry MPI"
     with pytest.raises(ArgumentError) as caught:
-        tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=tunnels, communication="mpi")
+        tfdistr.distributed_fit(
+            lambda: None,
+            np.ones((2, 1)),
+            cluster=tunnels,
+            strategy=tfdistr.multi_worker_mirrored(communication="mpi"),
+        )
     assert str(caught.value).splitlines() == [
         'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
         "Received: ssh_cluster() with tunnels=True",
@@ -194,7 +199,7 @@ def test_an_interrupt_ends_the_survey(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_too_few_free_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [12345]}
     monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: [Answer("localhost", facts)])
-    cluster = ssh_cluster(["localhost"], 2)
+    cluster = ssh_cluster(["localhost"], workers_per_host=2)
     with pytest.raises(ClusterStartError) as caught:
         cluster.start([sys.executable], tmp_path)
     assert str(caught.value).splitlines() == [

@@ -22,7 +22,9 @@ class Job(launched_job.Job):
     def cluster(self, names: str = "ab", each: int = 1, **options: Any) -> SshCluster:
         # The hosts reach each other by addresses only.
         addresses = [self.net.address(name) for name in names]
-        return ssh_cluster(addresses, each, **{"ssh": self.net.ssh, "warm": False, **options})
+        return ssh_cluster(
+            addresses, workers_per_host=each, **{"ssh": self.net.ssh, "warm": False, **options}
+        )
 
     def left(self) -> list[str]:
         """What still runs on the hosts; the end of a process is seen a little late."""

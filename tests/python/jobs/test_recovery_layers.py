@@ -59,7 +59,7 @@ def train(run_dir: Path, placement: Any = None, workers: int | None = 2, **given
         "batch_size": 8, "epochs": 3, "seed": 1, "verbose": 0, "checkpoint_every": 5,
     }  # fmt: skip
     return tfdistr.distributed_fit(
-        model, X, Y, run_dir=run_dir, strategy="model_parallel", placement=placement or APART,
+        model, X, Y, run_dir=run_dir, strategy=tfdistr.model_parallel(placement=placement or APART),
         cluster=cluster, **defaults | given,
     )  # fmt: skip
 
@@ -74,7 +74,9 @@ def undisturbed(tmp_path_factory: Any) -> list[bytes]:
 @pytest.mark.parametrize("process", [0, 2], ids=["worker", "chief"])
 def test_a_run_whose_process_is_killed_ends_with_the_same_bits(tmp_path, undisturbed, process):
     run = tmp_path / "run"
-    fit = train(run, callbacks=[Sends(run, process, signal.SIGKILL)], max_restarts=1)
+    fit = train(
+        run, callbacks=[Sends(run, process, signal.SIGKILL)], failures=tfdistr.on_failure(max_restarts=1)
+    )
     assert list((run / "logs").glob("*failed-1"))
     assert bits(fit) == undisturbed
     assert not [pid for pid in started(run).values() if is_there(pid)]

@@ -76,7 +76,7 @@ def test_a_job_that_was_to_have_checkpoints_and_cannot_is_refused():
 
 def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
     with pytest.raises(ArgumentError) as caught:
-        train(tmp_path / "run", max_restarts=3)
+        train(tmp_path / "run", failures=tfdistr.on_failure(max_restarts=3))
     assert str(caught.value).splitlines() == [
         "`max_restarts` needs `cluster`, whose workers can be restarted.",
         "Received: max_restarts=3, and no cluster",

@@ -34,7 +34,7 @@ def test_a_run_of_another_job_is_refused(tmp_path):
 
 
 def test_other_options_and_another_kind_of_data_are_refused(tmp_path):
-    train(tmp_path / "run", epochs=1, strategy="one_device", device="cpu:0")
+    train(tmp_path / "run", epochs=1, strategy=tfdistr.one_device(device="cpu:0"))
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "run", x=Reads(), y=None, strategy="one_device", resume=True)
     assert str(caught.value).splitlines()[1] == (

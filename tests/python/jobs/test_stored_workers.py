@@ -28,7 +28,9 @@ def server() -> Iterator[stores.S3Server]:
 
 
 def on_workers(place: object, **given: Any) -> tfdistr.FitResult:
-    return train(place, cluster=local_cluster(2), communication="ring", **given)
+    return train(
+        place, cluster=local_cluster(2), strategy=tfdistr.multi_worker_mirrored(communication="ring"), **given
+    )
 
 
 def waits() -> list[keras.callbacks.Callback]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from launched import is_there
+from tfdistr.parameter_server.options import ServerOptions
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -24,7 +25,6 @@ from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.parameter_server.embedding import PartitionedEmbedding
-from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.job_arguments import make_job
 
@@ -308,7 +308,7 @@ def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
     with pytest.raises(WorkerFailedError, match="StepTimeoutError") as caught:
         servers.fit(
             dense, stands_still_on_worker, workers=1, options=ServerOptions(), epochs=3, batch_size=32,
-            step_timeout=6.0,
+            failures=tfdistr.on_failure(step_timeout=6.0),
         )  # fmt: skip
     text = str(caught.value)
     assert "A worker made no step within 6 s, which is `step_timeout`." in text

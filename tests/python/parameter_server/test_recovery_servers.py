@@ -89,7 +89,9 @@ def undisturbed(tmp_path_factory: Any) -> tfdistr.FitResult:
 def test_a_synchronous_run_ends_with_the_same_bits_whoever_is_killed(tmp_path, undisturbed):
     run = tmp_path / "run"
     killed = [(1, 4, CHIEF), (2, 1, WORKER), (2, 5, SERVER)]
-    fit = train(run, *((*fault, signal.SIGKILL) for fault in killed), max_restarts=1)
+    fit = train(
+        run, *((*fault, signal.SIGKILL) for fault in killed), failures=tfdistr.on_failure(max_restarts=1)
+    )
     assert len(list(run.glob("fault-*"))) == 3
     kept = sorted(path.name for path in (run / "logs").glob("*failed*"))
     assert {name.rpartition(".")[2] for name in kept} == {"failed-1", "failed-2"}
@@ -121,7 +123,9 @@ def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed):
 @pytest.mark.slow(reason="starts four processes, and trains three times")
 def test_an_asynchronous_run_makes_each_step_of_its_epochs(tmp_path):
     run = tmp_path / "run"
-    fit = train(run, (2, 3, SERVER, signal.SIGKILL), update="async", max_restarts=1)
+    fit = train(
+        run, (2, 3, SERVER, signal.SIGKILL), update="async", failures=tfdistr.on_failure(max_restarts=1)
+    )
     assert len(list(run.glob("fault-*"))) == 1
     assert fit.params["global_step"] == int(fit.model.optimizer.iterations) == 4 * 7
     assert sum(row["local_steps"] for row in fit.workers[:2]) == 4 * 7

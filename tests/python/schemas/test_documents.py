@@ -51,7 +51,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[tfdistr.FitResult, Pa
     fit = run_fit(
         Caller(events.append), model=model, x=X, cluster=tfdistr.local_cluster(2, env={"TOKEN": SECRET}),
         strategy="multi_worker_mirrored", options={}, run_dir=folder, checkpoint_every="epoch", resume=False,
-        max_restarts=0, min_workers=None, **arguments | {"y": Y},
+        failures=tfdistr.on_failure(max_restarts=0, min_workers=None), **arguments | {"y": Y},
     )  # fmt: skip
     return fit, folder, events
 

@@ -94,9 +94,7 @@ def test_layers_with_tables_stay(found):
 
 @pytest.mark.slow(reason="one process trains 20 models")
 def test_jit_compile_is_ignored_with_one_warning(found):
-    assert found["warnings"] == [
-        "jit_compile=True is ignored: XLA cannot compile for several devices."
-    ]
+    assert found["warnings"] == ["jit_compile=True is ignored: XLA cannot compile for several devices."]
 
 
 @pytest.mark.slow(reason="one process trains 20 models")
@@ -187,7 +185,10 @@ def test_only_the_chief_of_workers_trains(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", plan.to_env()["TF_CONFIG"])
     with pytest.raises(ClusterConfigError, match="only the chief may call distributed_fit") as caught:
         tfdistr.distributed_fit(
-            lambda: None, np.ones((4, 1)), np.ones(4), strategy="model_parallel", placement={"a": "worker 0"}
+            lambda: None,
+            np.ones((4, 1)),
+            np.ones(4),
+            strategy=tfdistr.model_parallel(placement={"a": "worker 0"}),
         )
     assert caught.value.received == "the task worker 0 of a cluster of chief, worker in TF_CONFIG"
 
@@ -204,8 +205,9 @@ def alone(script):
 
 def test_two_workers_of_a_local_cluster_train_as_one_process_does(script, alone):
     fit = tfdistr.distributed_fit(
-        script["model"], script["X"], script["Y"], cluster=TWO, strategy="model_parallel",
-        placement=script["PLACEMENT"], validation_data=(script["X"][:9], script["Y"][:9]),
+        script["model"], script["X"], script["Y"], cluster=TWO,
+        strategy=tfdistr.model_parallel(placement=script["PLACEMENT"]),
+        validation_data=(script["X"][:9], script["Y"][:9]),
         **script["ARGUMENTS"],
     )  # fmt: skip
     for name, values in alone.history.items():

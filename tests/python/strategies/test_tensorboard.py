@@ -149,6 +149,8 @@ def test_a_restart_goes_on_in_the_same_run(train, tmp_path):
         # The profile begins before the last checkpoint, and would end after it.
         return [keras.callbacks.TensorBoard(folder, profile_batch=(30, 50)), Killed()]
 
-    fit = train(callbacks, checkpoint_every=8, max_restarts=1, run_dir=tmp_path / "run")
+    fit = train(
+        callbacks, checkpoint_every=8, failures=tfdistr.on_failure(max_restarts=1), run_dir=tmp_path / "run"
+    )
     assert Path(mark).exists()
     check(tmp_path / "board", fit.history)

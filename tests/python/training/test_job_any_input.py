@@ -107,7 +107,7 @@ def test_any_local_cluster(workers: Any, ps: Any, cores: Any, env: Any, follow: 
 @thorough
 @given(values, values, values, values)
 def test_any_ssh_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
-    valid_or_refused(SshCluster, lambda: tfdistr.ssh_cluster(hosts, each))
+    valid_or_refused(SshCluster, lambda: tfdistr.ssh_cluster(hosts, workers_per_host=each))
     valid_or_refused(SshCluster, lambda: tfdistr.ssh_cluster(["a"], env=env, ssh=ssh))
 
 

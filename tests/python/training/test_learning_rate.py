@@ -321,8 +321,9 @@ def test_batches_of_a_function_are_its_own():
 def test_a_job_on_two_workers_makes_the_steps_that_one_makes_by_hand():
     """10 examples in batches of 2 * 2: two steps in an epoch, 8 examples, and twice the learning rate."""
     fit = tfdistr.distributed_fit(
-        compiled, X, Y, cluster=tfdistr.local_cluster(2), per_worker_batch_size=2, drop_remainder=True,
-        scale_learning_rate="linear", epochs=3, warmup_epochs=2, shuffle=False, seed=1, verbose=0,
+        compiled, X, Y, cluster=tfdistr.local_cluster(2),
+        batch_size=tfdistr.per_worker(2, scale_learning_rate="linear", warmup_epochs=2), drop_remainder=True,
+        epochs=3, shuffle=False, seed=1, verbose=0,
     )  # fmt: skip
     expected = by_hand([0.1, 0.125, 0.15, 0.175, 0.2, 0.2], [(0, 4), (4, 8)] * 3)
     assert weights(fit.model) == pytest.approx(expected, abs=1e-6)

@@ -12,6 +12,7 @@ from tfdistr.cli.kubernetes.pod import MESSAGE, PEER_STATUS
 from tfdistr.cli.kubernetes.pod_options import Pods
 from tfdistr.errors import STOPPED_STATUS, ArgumentError
 from tfdistr.rendezvous.pods import HOSTS, PORT, RUN_DIR, WORKERS
+from tfdistr.utils.removed import names_removed
 from tfdistr.utils.trusted_files import create_private
 
 _LISTENS = 2222
@@ -20,6 +21,7 @@ _QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY"
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 
 
+@names_removed
 def kubernetes_manifests(
     script: str,
     workers: int = 2,
@@ -30,7 +32,7 @@ def kubernetes_manifests(
     in_image: bool = False,
     cores_per_worker: int | None = None,
     memory: str | None = None,
-    gpus: int = 0,
+    gpus_per_worker: int = 0,
     volume: str | None = None,
     run_dir: str | None = None,
     max_restarts: int = 0,
@@ -50,7 +52,7 @@ def kubernetes_manifests(
         in_image: Whether ``script`` is a path in the image. Otherwise a ConfigMap brings the script.
         cores_per_worker: The number of processor cores of each pod.
         memory: The memory of each pod, such as "8Gi".
-        gpus: The number of NVIDIA's GPUs of each pod: 1 at most, if there are several workers.
+        gpus_per_worker: The number of NVIDIA GPUs of each pod: 1 at most, if there are several workers.
         volume: The name of a PersistentVolumeClaim. All pods mount it.
         run_dir: The folder in the volume for checkpoints, for a ``distributed_fit()`` without ``run_dir``.
         max_restarts: How often the workers start again after a failure. Preempted pods are not counted.
@@ -228,8 +230,8 @@ def _resources(pods: Pods) -> dict[str, Any]:
         amounts["cpu"] = str(pods.cores_per_worker)
     if pods.memory is not None:
         amounts["memory"] = pods.memory
-    if pods.gpus:
-        amounts["nvidia.com/gpu"] = str(pods.gpus)
+    if pods.gpus_per_worker:
+        amounts["nvidia.com/gpu"] = str(pods.gpus_per_worker)
     # Both: pods whose limits are their requests are the last that a node evicts.
     return {"requests": amounts, "limits": dict(amounts)} if amounts else {}
 

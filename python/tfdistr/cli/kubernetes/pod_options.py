@@ -166,7 +166,9 @@ class Pods:
     in_image: bool = option(check_bool, default=False, help="the script is a path in the image")
     cores_per_worker: int | None = option(check_optional_int, help="cores of a pod")
     memory: str | None = option(_memory, help="memory of a pod, such as 8Gi", metavar="AMOUNT")
-    gpus: int = option(check_int, minimum=0, default=0, help="NVIDIA's GPUs of a pod")
+    gpus_per_worker: int = option(
+        check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod", gone=["--gpus"]
+    )
     volume: str | None = option(help="a PersistentVolumeClaim for checkpoints", metavar="CLAIM")
     run_dir: str | None = option(_run_dir, help="the folder of the checkpoints in the volume", metavar="DIR")
     max_restarts: int = option(
@@ -217,11 +219,11 @@ class Pods:
                 received=f"{', '.join(twice)} in both",
                 fix="Leave it out of `env`, which other users of Kubernetes can read.",
             )
-        if self.gpus > 1 and self.workers > 1:
+        if self.gpus_per_worker > 1 and self.workers > 1:
             raise ArgumentError(
                 "Each of several workers trains on one GPU.",
-                received=f"gpus={self.gpus} and workers={self.workers}",
-                fix=f"Pass gpus=1 and workers={self.gpus * self.workers}.",
+                received=f"gpus_per_worker={self.gpus_per_worker} and workers={self.workers}",
+                fix=f"Pass gpus_per_worker=1 and workers={self.gpus_per_worker * self.workers}.",
             )
 
     def _check_script(self) -> None:

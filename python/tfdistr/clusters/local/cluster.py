@@ -13,9 +13,17 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster, number_of
+from tfdistr.clusters.cluster import Cluster, EngineCluster, number_of
 from tfdistr.clusters.environment import check_env, unset, worker_defaults
-from tfdistr.clusters.resources import GROWTH, check_cores, one_gpu_each, share_of, visible_gpus
+from tfdistr.clusters.resources import (
+    GROWTH,
+    VISIBLE,
+    check_cores,
+    gpus_of_workers,
+    share_of,
+    too_few_gpus,
+    visible_gpus,
+)
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.collectives.mpi.world import no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
@@ -25,7 +33,7 @@ from tfdistr.network.ports import free_ports
 from tfdistr.r.functions import environment_of_r_worker, r_worker_command
 from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
+from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int
 from tfdistr.utils.processes import PARENT
 
 log = logging.getLogger("tfdistr")
@@ -40,22 +48,15 @@ _MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
 
 
-@attrs.frozen
-class LocalCluster(Cluster):
+@attrs.frozen(kw_only=True)
+class LocalCluster(EngineCluster):
     """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)
-    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
-        default=None, converter=check_env, hash=False, repr=False
-    )
-    follow: bool = argument(check_bool, "follow", default=False)
-    start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, example="300.0")
-    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
     ps: int = argument(check_int, "ps", default=0, minimum=0)
-    gpus: tuple[str, ...] = ()  # the GPU of each worker; empty if all see all
     warm: bool = argument(check_bool, "warm", default=True)
+    gpus: tuple[str, ...] = ()  # CUDA_VISIBLE_DEVICES of each worker; empty if all see all
     fewest: int | None = None  # with how few workers a job may train; None if their number is fixed
-    tuning: bool = argument(check_bool, "tuning", default=True)
 
     spans_hosts: ClassVar[bool] = False
     has_servers: ClassVar[bool] = True
@@ -72,7 +73,7 @@ class LocalCluster(Cluster):
             raise ArgumentError(
                 'communication="nccl" needs a GPU for each worker.',
                 received=f"{self.workers} workers, which all see GPU {', '.join(shared)}",
-                fix='Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
+                fix='Pass cluster=local_cluster(gpus_per_worker=1), or communication="ring".',
             )
         return super().requested_backend(communication)
 
@@ -130,7 +131,7 @@ class LocalCluster(Cluster):
     def environment(self, index: int) -> dict[str, str]:
         """The environment variables of worker ``index`` that are added to the variables of this process."""
         share = share_of(index, self.workers, self.cores_per_worker)
-        own = {"CUDA_VISIBLE_DEVICES": self.gpus[index]} if self.gpus else {}
+        own = {VISIBLE: self.gpus[index]} if self.gpus else {}
         shared = unset(GROWTH) if self.shared_gpus() else {}
         return {**shared, **self.common_environment(), **share, **own}
 
@@ -165,15 +166,17 @@ class LocalCluster(Cluster):
 
 
 def local_cluster(
-    workers: int | str | Sequence[int] = 2,
+    workers: int | Sequence[int] | None = None,
     *,
     ps: int = 0,
     cores_per_worker: int | None = None,
+    gpus_per_worker: int | None = None,
     env: Mapping[str, str] | None = None,
     follow: bool = False,
-    start_timeout: float = 300.0,
     warm: bool = True,
     tuning: bool = True,
+    start_timeout: float | None = None,
+    heartbeat_timeout: float = 30.0,
 ) -> LocalCluster:
     """Describe a cluster of workers on this machine.
 
@@ -182,22 +185,22 @@ def local_cluster(
     other servers in their processes. SECURITY.md says more, and how to change that.
 
     Args:
-        workers: The number of workers, a whole number of at least 1. "gpus" means one worker for each GPU
-            that this process sees (or that ``env`` makes visible); each worker sees only its GPU. Two
-            numbers, such as ``(2, 4)``, are for jobs with ``virtual_workers``: the job starts with 4 workers,
-            continues with at least 2 if some are lost, replaces them at the next checkpoint, and ends with a
-            bitwise identical result in any case.
+        workers: The number of workers, a whole number of at least 1. By default 2, or, with
+            ``gpus_per_worker``, as many as there are GPUs for. Two numbers, such as ``(2, 4)``, are for jobs
+            with ``virtual_workers``: the job starts with 4 workers, continues with at least 2 if some are
+            lost, replaces them at the next checkpoint, and ends with a bitwise identical result in any case.
         ps: The number of parameter servers, for ``strategy="parameter_server"``. A process for the chief is
             then started, too.
         cores_per_worker: The number of cores of this machine for each worker, which runs as many threads. By
             default the workers share all cores that this process can use, fairly; with fewer cores than
             workers, several workers share a core.
+        gpus_per_worker: The number of GPUs of each worker, which sees only its own, of those that this
+            process sees (or that ``env`` makes visible). 0 hides all GPUs. By default every worker sees all.
         env: Environment variables for the workers, text to text, added to the variables of this process.
             Workers that share a GPU have TF_FORCE_GPU_ALLOW_GROWTH=true, so that each takes the memory that
             it needs.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ". A file for
             each worker has the output in any case.
-        start_timeout: Seconds until every worker must have joined the cluster.
         warm: Whether the workers are forks of a fork server, a process that has imported TensorFlow and
             Keras. They then start in about 2 seconds instead of 10. This call starts the fork server in the
             background. It serves all jobs of this session. It ends with the session, after ten idle minutes,
@@ -207,20 +210,24 @@ def local_cluster(
             huge pages, and memory that stays with the process. Environment variables that are already set,
             such as TF_ENABLE_ONEDNN_OPTS, take precedence. ``params["tuning"]`` of the result describes the
             settings.
+        start_timeout: Seconds until every worker must have joined the cluster; by default 300.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost: it is stopped, or
+            its machine or network has failed.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
 
     Raises:
-        ArgumentError: If an argument does not have this form.
+        ArgumentError: An argument does not have this form, or this machine has too few cores or GPUs.
 
     Example:
         >>> local_cluster(workers=4).workers
         4
     """
     cluster = describe_local_cluster(
-        workers, ps=ps, cores_per_worker=cores_per_worker, env=env, follow=follow,
-        start_timeout=start_timeout, warm=warm, tuning=tuning,
+        workers, ps=ps, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
+        follow=follow, warm=warm, tuning=tuning, start_timeout=start_timeout,
+        heartbeat_timeout=heartbeat_timeout,
     )  # fmt: skip
     cluster.warm_up(WORKER)
     return cluster
@@ -234,15 +241,31 @@ def local_cluster_of_r(*arguments: Any, **options: Any) -> LocalCluster:
 
 
 def describe_local_cluster(
-    workers: int | str | Sequence[int] = 2, *, env: Any = None, **options: Any
+    workers: Any = None, *, env: Any = None, gpus_per_worker: Any = None, **options: Any
 ) -> LocalCluster:
     """The cluster that `local_cluster` returns, but nothing is started in the background."""
-    gpus = one_gpu_each(check_env(env)) if isinstance(workers, str) and workers == "gpus" else ()
     fewest = None
+    if isinstance(workers, str) and workers == "gpus":
+        raise ArgumentError(
+            '`workers` has no value "gpus" any more.',
+            received='workers="gpus"',
+            fix="Pass gpus_per_worker=1.",
+        )
     if isinstance(workers, list | tuple) and len(workers) == 2:
         fewest, workers = _check_range(workers)
-    count = len(gpus) if isinstance(workers, str) and gpus else workers
-    return LocalCluster(count, env, gpus=gpus, fewest=fewest, **options)  # type: ignore[arg-type]
+    each = check_optional_int("gpus_per_worker", gpus_per_worker, minimum=0)
+    there = visible_gpus(check_env(env)) if each else ()
+    if workers is None:
+        workers = max(1, len(there) // each) if each else 2
+    count = check_int("workers", workers)
+    if each and count * each > len(there):
+        raise ArgumentError(
+            "`gpus_per_worker` times the workers of a machine must be at most its visible GPUs.",
+            received=too_few_gpus(count, each, len(there)),
+            fix="Ask for fewer GPUs or workers, or leave `gpus_per_worker` out.",
+        )
+    gpus = () if each is None else gpus_of_workers(there, count, each)
+    return LocalCluster(workers=count, env=env, gpus_per_worker=each, gpus=gpus, fewest=fewest, **options)
 
 
 def _check_range(workers: Sequence[Any]) -> tuple[int, int]:

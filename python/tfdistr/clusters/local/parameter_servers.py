@@ -9,14 +9,13 @@ from pathlib import Path
 
 from tfdistr.clusters.cluster import Cluster, Role
 from tfdistr.clusters.local.cluster import LocalCluster, launch
-from tfdistr.clusters.resources import visible_gpus
+from tfdistr.clusters.resources import NO_GPU, VISIBLE, visible_gpus
 from tfdistr.clusters.worker_process import WorkerProcess
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, Task, tf_config
 
 _HOST = "127.0.0.1"
 _SERVER = (sys.executable, "-m", "tfdistr.parameter_server.server_process")
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
 class LocalServers(Cluster):
@@ -54,6 +53,11 @@ class LocalServers(Cluster):
         return self._cluster.start_timeout
 
     @property
+    def heartbeat_timeout(self) -> float:
+        """Seconds without a heartbeat after which a process counts as lost."""
+        return self._cluster.heartbeat_timeout
+
+    @property
     def roles(self) -> list[Role]:
         """The role of each process."""
         return [self._role(task) for task in self.tasks]
@@ -81,7 +85,7 @@ class LocalServers(Cluster):
             env = self._cluster.environment(task.index)
         else:  # the others compute little, and nothing on a GPU
             env = self._cluster.common_environment()
-            env |= _NO_GPU if visible_gpus(env) else {}
+            env |= {VISIBLE: NO_GPU} if visible_gpus(env) else {}
         if task.type != "chief" and self._of_r:  # Python does not find the R package's tfdistr
             users = env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
             own = str(Path(__file__).parents[3])

@@ -13,40 +13,57 @@ from tfdistr.schemas.schema_errors import show
 
 #: How Ray spreads the workers over its nodes.
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+# The resources that all engines have, and their arguments.
+_SHARED = {"CPU": "cores_per_worker", "GPU": "gpus_per_worker"}
 _ADDRESS = re.compile(r"local|auto|(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 
 
 def resources(name: str, value: Any) -> dict[str, float]:
-    """Return what each worker needs, as numbers by the names that Ray gives to resources."""
+    """Return what each worker needs beside cores and GPUs, as numbers by the names that Ray gives to them."""
     if value is None:
-        return {"CPU": 1}
+        return {}
     if not isinstance(value, Mapping) or not value:
         raise ArgumentError(
             f"`{name}` must map names of Ray resources to amounts.",
             received=show(value),
-            fix=f'Pass {name}={{"CPU": 2}}, for example, or {{"CPU": 1, "GPU": 1}}.',
+            fix=f'Pass {name}={{"memory": 8000000000}}, for example.',
         )
     for key, amount in value.items():
         if not isinstance(key, str) or not key:
             raise ArgumentError(
                 f"Each name in `{name}` must be the name of a Ray resource.",
                 received=show(key),
-                fix='Write it like "CPU", "GPU", "memory", or as your nodes name it.',
+                fix='Write it like "memory", or as your nodes name it.',
             )
-        number = isinstance(amount, int | float) and not isinstance(amount, bool)
-        if not number or not 0 <= amount < math.inf or (amount > 1 and amount != int(amount)):
+        if key in _SHARED:
+            raise ArgumentError(
+                f"The amount of {key} is an argument of all clusters.",
+                received=f"{name} with {key}",
+                fix=f"Pass {_SHARED[key]}={show(amount)} instead.",
+            )
+        if not _is_amount(amount):
             raise ArgumentError(
                 f"`{name}` must give {key} a whole number, or a part of 1.",
                 received=show(amount),
                 fix=f'Pass {name}={{"{key}": 1}}, for example.',
             )
-    if not any(value.values()):
-        raise ArgumentError(
-            f"`{name}` must have an amount above 0: Ray finds no place for a worker that needs nothing.",
-            received=show(dict(value)),
-            fix=f'Pass {name}={{"CPU": 1}}, for example.',
-        )
     return {key: int(amount) if amount == int(amount) else amount for key, amount in value.items()}
+
+
+def gpus(name: str, value: Any) -> float | None:
+    """Return the number of GPUs of a worker, if it is a whole number, or a part of 1 that workers share."""
+    if value is None:
+        return None
+    if not _is_amount(value):
+        raise ArgumentError(
+            f"`{name}` must be a whole number, or a part of 1.", received=show(value), fix=f"Pass {name}=1."
+        )
+    return int(value) if value == int(value) else float(value)
+
+
+def _is_amount(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value < math.inf and (value <= 1 or value == int(value))
 
 
 def address(name: str, value: Any) -> str | None:

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from tfdistr.clusters import ssh
-from tfdistr.clusters.cluster import TO_JOIN, Cluster, number_of
-from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.cluster import EngineCluster, number_of
+from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.hosts import of_this_process
 from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.ray import arguments as check
@@ -26,10 +26,8 @@ from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, check_bool, check_choice, check_int, check_optional_seconds
-
-if TYPE_CHECKING:
-    from typing import Self
+from tfdistr.utils.arguments import argument, check_choice, check_int
+from tfdistr.utils.removed import names_removed
 
 _CORE = Path(__file__).resolve().parents[2]
 _LOOPBACK = "127.0.0.1"
@@ -41,40 +39,29 @@ _OF_RAY = re.compile(
 _OF_RUNTIME_ENV = re.compile(r"PATH|PYTHONPATH|VIRTUAL_ENV|CONDA_.*|LD_LIBRARY_PATH")
 
 
-@attrs.frozen
-class RayCluster(Cluster):
+@attrs.frozen(kw_only=True)
+class RayCluster(EngineCluster):
     """Workers in actors of Ray. `ray_cluster` describes the arguments."""
 
-    num_workers: int = argument(check_int, "num_workers", default=2)
+    workers: int = argument(check_int, "workers", default=2)
+    gpus_per_worker: float | None = argument(check.gpus, "gpus_per_worker", default=None)
     resources_per_worker: Mapping[str, float] = argument(
         check.resources, "resources_per_worker", default=None
     )
     address: str | None = argument(check.address, "address", default=None)
     placement_strategy: str = argument(check_choice, "placement_strategy", check.STRATEGIES, default="SPREAD")
     runtime_env: Mapping[str, Any] | None = argument(check.runtime_env, "runtime_env", default=None)
-    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
-        default=None, converter=check_env, hash=False, repr=False
-    )
-    follow: bool = argument(check_bool, "follow", default=False)
-    _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
-    tuning: bool = argument(check_bool, "tuning", default=True)
-    #: Seconds without a heartbeat from the launcher after which a worker ends.
-    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
     @property
-    def workers(self) -> int:
-        """The number of the workers."""
-        return self.num_workers
-
-    @property
-    def start_timeout(self) -> float:
-        """Seconds until every worker must have joined the cluster, once Ray has a place for all."""
-        return TO_JOIN if self._start_timeout is None else self._start_timeout
+    def resources(self) -> dict[str, float]:
+        """What Ray reserves for each worker."""
+        gpus = {} if self.gpus_per_worker is None else {"GPU": self.gpus_per_worker}
+        return {"CPU": self.cores_per_worker or 1, **gpus, **self.resources_per_worker}
 
     def describe(self) -> str:
         """Say how many workers there are, and where."""
         where = "" if self.address is None else f" at {self.address}"
-        needs = ", ".join(f"{amount} {name}" for name, amount in self.resources_per_worker.items())
+        needs = ", ".join(f"{amount} {name}" for name, amount in self.resources.items())
         return f"{number_of(self.workers, 'worker')} by Ray{where}, each with {needs}"
 
     def check(self) -> None:
@@ -90,22 +77,18 @@ class RayCluster(Cluster):
                 fix="pip install 'tfdistr[ray]', or pass cluster=local_cluster(workers=2).",
             )
 
-    def for_job(self, env: Mapping[str, str], heartbeat_timeout: float) -> Self:
-        """Return this cluster with what a job needs."""
-        return attrs.evolve(super().for_job(env, heartbeat_timeout), silence=heartbeat_timeout)
-
     def without(self, worker: int, min_workers: int) -> RayCluster | None:
         """This cluster with one worker less; None if fewer than ``min_workers`` would be left."""
-        left = self.num_workers - 1
-        return attrs.evolve(self, num_workers=left) if left >= min_workers else None
+        left = self.workers - 1
+        return attrs.evolve(self, workers=left) if left >= min_workers else None
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RemoteWorker]:
         """Have Ray start every worker once, when it has a place for all; see `Cluster.start`."""
         address, group = self._place()
         folder = Path(run_dir).absolute()
         spec = {
-            "address": address, "group": group, "workers": self.num_workers,
-            "resources": dict(self.resources_per_worker), "strategy": self.placement_strategy,
+            "address": address, "group": group, "workers": self.workers,
+            "resources": self.resources, "strategy": self.placement_strategy,
             "runtime_env": self.runtime_env, "timeout": self._start_timeout,
             "start_timeout": self.start_timeout, "core": os.fspath(_CORE),
         }  # fmt: skip
@@ -138,7 +121,8 @@ class RayCluster(Cluster):
                 "index": index, "host": fact["host"], "folder": os.getcwd(), "warm": None,
                 "command": [program, *command[1:], os.fspath(run_dir), str(index)],
                 "env": {**common, **plan[index].to_env()},
-                "silence": max(self._silence, 3 * HEARTBEAT), "loopback": fact["core"] if alone else None,
+                "silence": max(self.heartbeat_timeout, 3 * HEARTBEAT),
+                "loopback": fact["core"] if alone else None,
             }  # fmt: skip
             if self.runtime_env and "working_dir" in self.runtime_env:
                 spec["folder"] = "."
@@ -158,9 +142,8 @@ class RayCluster(Cluster):
 
     def _threads(self) -> dict[str, str]:
         """As many threads as a worker has processors; Ray binds no process to them."""
-        cores = int(self.resources_per_worker.get("CPU", 0))
         names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-        return {name: str(cores) for name in names if name not in os.environ} if cores else {}
+        return {name: str(self.cores_per_worker or 1) for name in names if name not in os.environ}
 
     def _place(self) -> tuple[str, str | None]:
         """The address of Ray, and the placement group of the caller, if it has places for the workers."""
@@ -174,23 +157,27 @@ class RayCluster(Cluster):
 
     def _fits(self, bundles: Sequence[Mapping[str, float]]) -> bool:
         """Whether each of the first places of a group has what a worker needs."""
-        need = self.resources_per_worker.items()
-        first = bundles[: self.num_workers]
+        need = self.resources.items()
+        first = bundles[: self.workers]
         enough = all(bundle.get(name, 0) >= amount for bundle in first for name, amount in need)
-        return len(first) == self.num_workers and enough
+        return len(first) == self.workers and enough
 
 
+@names_removed
 def ray_cluster(
-    num_workers: int = 2,
-    resources_per_worker: Mapping[str, float] | None = None,
+    workers: int = 2,
     *,
+    resources_per_worker: Mapping[str, float] | None = None,
     address: str | None = None,
     placement_strategy: str = "SPREAD",
     runtime_env: Mapping[str, Any] | None = None,
+    cores_per_worker: int | None = None,
+    gpus_per_worker: float | None = None,
     env: Mapping[str, str] | None = None,
     follow: bool = False,
-    start_timeout: float | None = None,
     tuning: bool = True,
+    start_timeout: float | None = None,
+    heartbeat_timeout: float = 30.0,
 ) -> RayCluster:
     """Describe a cluster of workers in actors of Ray.
 
@@ -205,21 +192,27 @@ def ray_cluster(
     workers take these places.
 
     Args:
-        num_workers: The number of workers, a whole number of at least 1.
-        resources_per_worker: What each worker needs, amounts by the names of Ray: ``{"CPU": 4, "GPU": 1}``.
-            By default one CPU. A worker runs as many threads as it has CPUs.
+        workers: The number of workers, a whole number of at least 1.
+        resources_per_worker: What each worker needs beside cores and GPUs, amounts by the names of Ray:
+            ``{"memory": 8e9}``.
         address: The address of a Ray cluster, such as "10.0.0.1:6379"; "auto" for the Ray that runs on this
             machine, or "local" to start one.
         placement_strategy: How Ray spreads the workers over its nodes: "SPREAD", "PACK", "STRICT_SPREAD" or
             "STRICT_PACK".
         runtime_env: The runtime environment of the workers, as Ray takes it: ``{"pip": ["pandas"]}``.
+        cores_per_worker: The number of CPUs that Ray reserves for each worker, which runs as many threads; by
+            default 1.
+        gpus_per_worker: The number of GPUs that Ray gives each worker, which sees only its own, or the part of
+            one that workers share, such as 0.5; by default none.
         env: Environment variables for the workers, text to text, added to the variables of this process.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
         start_timeout: Seconds that the workers may wait for their resources, and seconds from then until
             every worker must have joined the cluster. By default the workers wait for other jobs for any
             time, a cluster whose nodes are too small is refused at once, and the workers have 300 seconds to
             join.
-        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost; see
+            `local_cluster`.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
@@ -228,10 +221,12 @@ def ray_cluster(
         ArgumentError: If an argument does not have this form.
 
     Example:
-        >>> ray_cluster(num_workers=4, resources_per_worker={"CPU": 2}).workers
+        >>> ray_cluster(workers=4, cores_per_worker=2).workers
         4
     """
     return RayCluster(
-        num_workers, resources_per_worker, address, placement_strategy,  # type: ignore[arg-type]
-        runtime_env=runtime_env, env=env, follow=follow, start_timeout=start_timeout, tuning=tuning,
+        workers=workers, address=address, placement_strategy=placement_strategy,
+        resources_per_worker=resources_per_worker,  # type: ignore[arg-type]  # the class converts it
+        runtime_env=runtime_env, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
+        follow=follow, tuning=tuning, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
     )  # fmt: skip

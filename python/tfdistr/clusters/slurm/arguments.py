@@ -21,9 +21,10 @@ _TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}|UNLIMITED|INF
 _OPTION = re.compile(r"[a-z][a-z0-9-]*")
 # The options that decide where the output is, and how many workers run.
 _OWN = {
-    "output": "follow", "error": "follow", "nodes": "nodes", "ntasks": "tasks_per_node",
-    "ntasks-per-node": "tasks_per_node", "cpus-per-task": "cores_per_worker", "partition": "partition",
-    "time": "time", "account": "account", "array": "nodes", "wrap": "setup",
+    "output": "follow", "error": "follow", "nodes": "nodes", "ntasks": "workers",
+    "ntasks-per-node": "workers_per_host", "cpus-per-task": "cores_per_worker",
+    "gpus-per-task": "gpus_per_worker", "partition": "partition", "time": "time", "account": "account",
+    "array": "nodes", "wrap": "setup",
 }  # fmt: skip
 
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import TO_JOIN, Cluster, number_of
-from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.cluster import EngineCluster, number_of, workers_of_each_host
+from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
-from tfdistr.clusters.resources import share_of
+from tfdistr.clusters.resources import NO_GPU, VISIBLE
 from tfdistr.clusters.slurm import arguments as check
 from tfdistr.clusters.slurm.programs import (
     check_programs,
@@ -29,28 +29,22 @@ from tfdistr.clusters.slurm.srun import Srun
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, check_bool, check_optional_int, check_optional_seconds
+from tfdistr.utils.arguments import argument, check_int, check_optional_int
+from tfdistr.utils.removed import names_removed
 
 
-@attrs.frozen
-class SlurmCluster(Cluster):
+@attrs.frozen(kw_only=True)
+class SlurmCluster(EngineCluster):
     """Workers that Slurm starts. `slurm_cluster` describes the arguments."""
 
     nodes: int | None = argument(check_optional_int, "nodes", default=None)
-    tasks_per_node: int | None = argument(check_optional_int, "tasks_per_node", default=None)
-    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
+    workers_per_host: int | None = argument(check_optional_int, "workers_per_host", default=None)
     partition: str | None = argument(check.optional_word, "partition", default=None)
     time: str | None = argument(check.time_limit, "time", default=None)
     account: str | None = argument(check.optional_word, "account", default=None)
     options: Mapping[str, str | bool] = argument(check.options, "options", default=None)
     setup: Sequence[str] = argument(check.lines, "setup", default=None)
     template: str | None = argument(check.template, "template", default=None)
-    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
-        default=None, converter=check_env, hash=False, repr=False
-    )
-    follow: bool = argument(check_bool, "follow", default=False)
-    _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
-    tuning: bool = argument(check_bool, "tuning", default=True)
     #: The option --mpi of srun.
     mpi: str = attrs.field(default="none", metadata={"hidden": True})
     #: The nodes of the allocation that were lost.
@@ -69,7 +63,7 @@ class SlurmCluster(Cluster):
     @property
     def counts(self) -> tuple[int, ...]:
         """The number of workers on each node."""
-        each = self.tasks_per_node
+        each = self.workers_per_host
         if self.nodes is not None and not in_allocation():
             return (each or 1,) * self.nodes
         told = tasks_of_allocation()
@@ -87,11 +81,6 @@ class SlurmCluster(Cluster):
     def workers(self) -> int:
         """The number of workers on all nodes together."""
         return sum(self.counts)
-
-    @property
-    def start_timeout(self) -> float:
-        """Seconds until every worker must have joined the cluster, from the start of its job."""
-        return TO_JOIN if self._start_timeout is None else self._start_timeout
 
     def describe(self) -> str:
         """Say how many workers there are, and where."""
@@ -131,12 +120,12 @@ class SlurmCluster(Cluster):
                 f"nodes with {', '.join(map(str, cores))} processors, and {needed} asked for on a node: "
                 f"{max(self.counts)} workers with {each} each"
             )
-        if received is not None and (self.nodes or self.tasks_per_node or self.cores_per_worker):
+        if received is not None and (self.nodes or self.workers_per_host or self.cores_per_worker):
             raise ClusterStartError(
                 "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
                 received=f"job {os.environ['SLURM_JOB_ID']} with {received}",
-                fix="Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as "
-                "the allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
+                fix="Ask salloc or sbatch for more. Without `nodes` and `workers_per_host` the workers are "
+                "as the allocation says. Without SLURM_JOB_ID in the environment, it submits its own job.",
             )
 
     def requested_backend(self, communication: str) -> Backend:
@@ -158,19 +147,20 @@ class SlurmCluster(Cluster):
         counts, environments = self.counts, self.environments()
         if in_allocation():
             cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))
-            line = srun_line(counts, cores=cores, mpi=self.mpi, exclude=self.without_nodes)
+            line = srun_line(
+                counts, cores=cores, gpus=self.gpus_per_worker, mpi=self.mpi, exclude=self.without_nodes
+            )
             return Srun(SlurmStep(command, run_dir, environments, line)).workers
-        line = srun_line(counts, cores=self.cores_per_worker, mpi=self.mpi, local=False)
+        line = srun_line(
+            counts, cores=self.cores_per_worker, gpus=self.gpus_per_worker, mpi=self.mpi, local=False
+        )
         return BatchJob(SlurmStep(command, run_dir, environments, line), self._request()).workers
 
     def environments(self) -> list[dict[str, str]]:
         """The environment variables of each worker that are added to the variables of this process."""
-        shares = [
-            share_of(local, count, self.cores_per_worker, by_slurm=True)
-            for count in self.counts
-            for local in range(count)
-        ]
-        return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])
+        shares = self.shares(self.counts, by_slurm=True)
+        no_gpu = {VISIBLE: NO_GPU} if self.gpus_per_worker == 0 else {}
+        return with_token([{**share, **worker_defaults(self.env, self.tuning), **no_gpu} for share in shares])
 
     def without(self, worker: int, min_workers: int) -> SlurmCluster | None:
         """This cluster without the node of a worker; None if fewer than ``min_workers`` would be left."""
@@ -189,6 +179,8 @@ class SlurmCluster(Cluster):
         }  # fmt: skip
         if self.cores_per_worker is not None:
             own["cpus-per-task"] = str(self.cores_per_worker)
+        if self.gpus_per_worker:
+            own["gpus-per-task"] = str(self.gpus_per_worker)
         named = {"partition": self.partition, "time": self.time, "account": self.account}
         given = {name: value for name, value in named.items() if value is not None}
         # The caller submits the job again, as max_restarts says.
@@ -200,21 +192,25 @@ def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+@names_removed
 def slurm_cluster(
     nodes: int | None = None,
-    tasks_per_node: int | None = None,
     *,
-    cores_per_worker: int | None = None,
+    workers: int | None = None,
+    workers_per_host: int | None = None,
     partition: str | None = None,
     time: str | None = None,
     account: str | None = None,
     options: Mapping[str, Any] | None = None,
     setup: str | Sequence[str] | None = None,
     template: str | None = None,
+    cores_per_worker: int | None = None,
+    gpus_per_worker: int | None = None,
     env: Mapping[str, str] | None = None,
     follow: bool = False,
-    start_timeout: float | None = None,
     tuning: bool = True,
+    start_timeout: float | None = None,
+    heartbeat_timeout: float = 30.0,
 ) -> SlurmCluster:
     """Describe a cluster of workers that Slurm starts.
 
@@ -228,9 +224,9 @@ def slurm_cluster(
 
     Args:
         nodes: The number of nodes, a whole number of at least 1; by default all nodes of the allocation.
-        tasks_per_node: The number of workers on each node; by default as the allocation says, or 1.
-        cores_per_worker: The number of processors of each worker (``--cpus-per-task``); by default as the
-            allocation says, or the default of Slurm.
+        workers: The number of workers on all nodes together, the same number on each.
+        workers_per_host: The number of workers on each node, instead of ``workers``; by default as the
+            allocation says, or 1.
         partition: The partition of the job. This argument and the next five are for ``sbatch``, so they are
             not used in an allocation.
         time: The time limit of the job, as Slurm takes it: "30" are minutes, "2:30:00" hours, "1-12" a day
@@ -240,25 +236,46 @@ def slurm_cluster(
         setup: Lines for the shell of the job before the workers start, such as "module load cuda".
         template: The text of the whole script of the job, with ``{options}``, ``{setup}`` and ``{command}``
             where the lines ``#SBATCH``, the lines of ``setup`` and the command of the workers belong.
+        cores_per_worker: The number of processors of each worker (``--cpus-per-task``); by default as the
+            allocation says, or the default of Slurm.
+        gpus_per_worker: The number of GPUs of each worker (``--gpus-per-task``), which sees only its own. 0
+            hides all GPUs. By default what Slurm gives.
         env: Environment variables for the workers, text to text, added to the variables of this process.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
         start_timeout: Seconds that the job may wait in the queue (then it is cancelled), and seconds from its
             start until every worker must have joined the cluster. By default the job may wait for any time,
             and the workers have 300 seconds.
-        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost; see
+            `local_cluster`.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
 
     Raises:
-        ArgumentError: If an argument does not have this form, or ``nodes`` is left out outside an allocation.
+        ArgumentError: An argument does not have this form, ``workers`` and ``workers_per_host`` contradict
+            each other, or ``nodes`` is left out outside an allocation.
 
     Example:
-        >>> slurm_cluster(nodes=2, tasks_per_node=4, partition="gpu", time="1:00:00").workers
+        >>> slurm_cluster(nodes=2, workers_per_host=4, partition="gpu", time="1:00:00").workers
         8
     """
+    if workers is not None:
+        nodes, workers_per_host = _spread(check_int("workers", workers), nodes, workers_per_host)
     return SlurmCluster(
-        nodes, tasks_per_node, cores_per_worker, partition, time, account,
+        nodes=nodes, workers_per_host=workers_per_host, partition=partition, time=time, account=account,
         options=options, setup=setup,  # type: ignore[arg-type]  # the class converts them
-        template=template, env=env, follow=follow, start_timeout=start_timeout, tuning=tuning,
+        template=template, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
+        follow=follow, tuning=tuning, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
     )  # fmt: skip
+
+
+def _spread(workers: int, nodes: int | None, workers_per_host: int | None) -> tuple[int | None, int | None]:
+    """The nodes, and the number of workers on each, of ``workers`` on all nodes together."""
+    count = check_optional_int("nodes", nodes)
+    if count is None and in_allocation():
+        there = len(nodes_of_allocation())
+        count = workers if workers < there and workers_per_host is None else there
+    if count is None:  # the class says that `nodes` is missing
+        return None, workers_per_host
+    return count, workers_of_each_host(workers, workers_per_host, count, "nodes")

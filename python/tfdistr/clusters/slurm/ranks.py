@@ -164,13 +164,20 @@ def _telling(lines: Sequence[str]) -> list[str]:
 
 
 def srun_line(
-    counts: Sequence[int], *, cores: int | None, mpi: str, exclude: Sequence[str] = (), local: bool = True
+    counts: Sequence[int],
+    *,
+    cores: int | None,
+    gpus: int | None = None,
+    mpi: str,
+    exclude: Sequence[str] = (),
+    local: bool = True,
 ) -> list[str]:
     """Return the command by which srun starts the ranks; the program of a rank follows.
 
     Args:
         counts: The number of workers on each node.
         cores: The number of cores of each worker; None for Slurm's number.
+        gpus: The number of GPUs of each worker; None for what Slurm gives.
         mpi: What starts MPI: "pmi2", "pmix" or "none".
         exclude: Nodes of the allocation that get no worker.
         local: Whether srun runs in an allocation in which other steps may run.
@@ -181,6 +188,8 @@ def srun_line(
         line.append(f"--ntasks-per-node={counts[0]}")
     if cores is not None:
         line.append(f"--cpus-per-task={cores}")
+    if gpus:
+        line.append(f"--gpus-per-task={gpus}")
     if exclude:
         line.append(f"--exclude={','.join(exclude)}")
     if local:

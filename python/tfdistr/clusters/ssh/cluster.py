@@ -8,15 +8,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 
 from tfdistr.clusters import ssh
 from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.hosts import WorkersOnHosts, name_of_host, of_this_process, words_of_ssh
+from tfdistr.clusters.cluster import workers_of_each_host
+from tfdistr.clusters.hosts import WorkersOnHosts, check_hosts, name_of_host, of_this_process, words_of_ssh
 from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.remote_worker import RemoteWorker
+from tfdistr.clusters.resources import VISIBLE, gpus_of_workers, too_few_gpus
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, refuse, ssh_command
 from tfdistr.clusters.ssh.tunnels import HOST as LOOPBACK_ADDRESS
@@ -31,22 +32,17 @@ from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.schemas.schema_errors import show
 from tfdistr.utils.arguments import argument, check_bool
 
-if TYPE_CHECKING:
-    from typing import Self
-
 # sshd drops connections at random if more than 10 of them have not logged in yet.
 _AT_ONCE = 8
 _TRIES = 5  # surveys, each with other ports, until tunnels can be made
 _ALIVE = 15  # seconds between two looks of ssh at its connection
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class SshCluster(WorkersOnHosts):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
     tunnels: bool = argument(check_bool, "tunnels", default=False)
-    #: Seconds without a heartbeat from the launcher after which a worker ends.
-    _silence: float = attrs.field(default=30.0, kw_only=True, repr=False, metadata={"hidden": True})
 
     def __attrs_post_init__(self) -> None:
         for host in self.hosts:
@@ -72,10 +68,6 @@ class SshCluster(WorkersOnHosts):
             return Backend("ring", self, "ssh tunnels do not carry MPI")
         return super().backend(communication)
 
-    def for_job(self, env: Mapping[str, str], heartbeat_timeout: float) -> Self:
-        """Return this cluster with what a job needs."""
-        return attrs.evolve(super().for_job(env, heartbeat_timeout), silence=heartbeat_timeout)
-
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[RemoteWorker]:
         """Start every worker once; see `Cluster.start`.
 
@@ -85,7 +77,7 @@ class SshCluster(WorkersOnHosts):
         """
         environments = [{**of_this_process(), **own} for own in self.environments()]
         answers, tunnels = self._survey(command, run_dir, environments[0])
-        each = self.workers_per_host
+        each, gpus = self.workers_per_host, self._gpus(answers)
         addresses = [_address(e.host, port) for e in answers for port in e.facts["ports"][:each]]
         if tunnels is not None:
             addresses = [f"{LOOPBACK_ADDRESS}:{port}" for port in tunnels.ports]
@@ -94,14 +86,15 @@ class SshCluster(WorkersOnHosts):
         if self.warm and tunnels is None:  # a fork server does not keep its forks to the loopback interface
             places = [Host(host, tuple(words_of_ssh(self.ssh))) for host in self.hosts]
             warm = warm_starts(command, environments[0], Loopback("none"), places)
-        silence = max(self._silence, 3 * HEARTBEAT)
+        # Seconds without a heartbeat from this process after which a worker ends.
+        silence = max(self.heartbeat_timeout, 3 * HEARTBEAT)
         remotes = []
         for index in range(self.workers):
             host, start = answers[index // each], warm[index // each]
             words = [os.fspath(run_dir), str(index)]
             spec = {
                 "index": index, "host": host.host, "folder": os.getcwd(), "command": [*command, *words],
-                "env": {**environments[index], **plan[index].to_env()}, "silence": silence,
+                "env": {**environments[index], **plan[index].to_env(), **gpus[index]}, "silence": silence,
                 "warm": start and {"server": start.server, "argv": [*start.argv, *words]},
                 "loopback": host.facts["core"] if tunnels else None,
             }  # fmt: skip
@@ -150,6 +143,27 @@ class SshCluster(WorkersOnHosts):
         error.worker, error.host = scarce[0] * each, answers[scarce[0]].host
         raise error
 
+    def _gpus(self, answers: Sequence[Answer]) -> list[dict[str, str]]:
+        """The variable with the GPUs of each worker."""
+        count, each = self.workers_per_host, self.gpus_per_worker
+        if each is None:
+            return [{}] * self.workers
+        for place, answer in enumerate(answers):
+            there = len(answer.facts["gpus"])
+            if count * each > there:
+                error = ClusterStartError(
+                    "`gpus_per_worker` times the workers of a host must be at most its visible GPUs.",
+                    received=f"{answer.host}: {too_few_gpus(count, each, there)}",
+                    fix="Ask for fewer GPUs or workers, or leave the host out.",
+                )
+                error.worker, error.host = place * count, answer.host
+                raise error
+        return [
+            {VISIBLE: own}
+            for answer in answers
+            for own in gpus_of_workers(answer.facts["gpus"], count, each)
+        ]
+
     def _lacks_ports(self, answer: Answer) -> bool:
         if self.tunnels:  # the ports must be free on all hosts
             return bool(answer.facts["busy"])
@@ -193,23 +207,26 @@ def _address(host: str, port: int) -> str:
 
 def ssh_cluster(
     hosts: Sequence[str],
-    workers_per_host: int = 1,
     *,
+    workers: int | None = None,
+    workers_per_host: int | None = None,
+    ssh: str | None = None,
+    tunnels: bool = False,
     cores_per_worker: int | None = None,
+    gpus_per_worker: int | None = None,
     env: Mapping[str, str] | None = None,
     follow: bool = False,
-    start_timeout: float = 300.0,
-    ssh: str | None = None,
     warm: bool = True,
     tuning: bool = True,
-    tunnels: bool = False,
+    start_timeout: float | None = None,
+    heartbeat_timeout: float = 30.0,
 ) -> SshCluster:
     """Describe a cluster of workers on several hosts that are reached by ssh.
 
-    This call starts nothing. `distributed_fit` starts each worker by its own ssh. The hosts need no MPI: the
-    workers connect to each other by TensorFlow's ring. Each host must let this user in without a password,
-    and have the same Python and the same versions of the packages as this machine (R workers: the same R and
-    packages, too). Before a job starts, all hosts are asked for their versions. Worker ``i`` runs on
+    This call starts nothing. `distributed_fit` starts each worker by its own ssh. The workers connect to each
+    other, over MPI if all hosts have it. Each host must let this user in without a password, and have the
+    same Python and the same versions of the packages as this machine (R workers: the same R and packages,
+    too). Before a job starts, all hosts are asked for their versions. Worker ``i`` runs on
     ``hosts[i // workers_per_host]``. All hosts must see the run directory under the same path; by default it
     is a new folder of the working directory. All workers end when the process that started them ends, even if
     it is killed, and when its network is cut.
@@ -217,34 +234,44 @@ def ssh_cluster(
     Args:
         hosts: Names or addresses of the hosts, each once, by which ssh reaches them and by which they reach
             each other. "user@" may be before them. This machine can be one of them.
-        workers_per_host: The number of workers on each host, a whole number of at least 1.
-        cores_per_worker: The number of cores of its host for each worker, which runs as many threads. By
-            default the workers of a host share its cores fairly.
-        env: Environment variables for the workers, text to text, added to the variables of this process. The
-            variables of a login, such as HOME, are those of the host. They travel through ssh, and are in no
-            file and no command line.
-        follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
-        start_timeout: Seconds until every worker must have joined the cluster.
+        workers: The number of workers on all hosts together, the same number on each.
+        workers_per_host: The number of workers on each host, instead of ``workers``; by default 1.
         ssh: The program that reaches the hosts, and its options, as in a shell: "ssh -F my_config", for
             example. By default ``ssh``.
-        warm: Whether the workers are forks of a fork server; see `local_cluster`. The first job starts a fork
-            server on each host, by ssh.
-        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
         tunnels: Whether the workers connect to each other through ssh, for hosts that only this machine
             reaches. All they send is then encrypted and goes through this machine, which is slower. The
             workers start cold, and listen on the loopback interface of their host only, if it has a C
             compiler.
+        cores_per_worker: The number of cores of its host for each worker, which runs as many threads. By
+            default the workers of a host share its cores fairly.
+        gpus_per_worker: The number of GPUs of its host for each worker, which sees only its own. 0 hides all
+            GPUs. By default every worker sees all.
+        env: Environment variables for the workers, text to text, added to the variables of this process. The
+            variables of a login, such as HOME, are those of the host. They travel through ssh, and are in no
+            file and no command line.
+        follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
+        warm: Whether the workers are forks of a fork server; see `local_cluster`. The first job starts a fork
+            server on each host, by ssh.
+        tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
+        start_timeout: Seconds until every worker must have joined the cluster; by default 300.
+        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost; see
+            `local_cluster`.
 
     Returns:
         The cluster, to be passed to `distributed_fit`.
 
     Raises:
-        ArgumentError: If an argument does not have this form.
+        ArgumentError: An argument does not have this form, or ``workers`` and ``workers_per_host`` contradict
+            each other.
 
     Example:
         >>> ssh_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
+    names = check_hosts(hosts)
     return SshCluster(
-        hosts, workers_per_host, env, follow, start_timeout, ssh, cores_per_worker, warm, tuning, tunnels
-    )
+        hosts=names, workers_per_host=workers_of_each_host(workers, workers_per_host, len(names)), ssh=ssh,
+        tunnels=tunnels, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
+        follow=follow, warm=warm, tuning=tuning, start_timeout=start_timeout,
+        heartbeat_timeout=heartbeat_timeout,
+    )  # fmt: skip

@@ -1,7 +1,8 @@
 """The facts about a host for workers. This machine sends the script to Python there, over ssh; see survey.py.
 
-The script prints one line: ``MARK`` and a JSON object. It uses the standard library, and the free ports of
-tfdistr if the host has it. It imports no package of the job, because TensorFlow would take seconds.
+The script prints one line: ``MARK`` and a JSON object. It uses the standard library, and how tfdistr
+finds free ports and GPUs, if the host has it. It imports no package of the job, because
+TensorFlow would take seconds.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "unresolved": [name for name in request["names"] if not _resolves(name)],
         "ports": _ports(request["ports"]),
         "busy": _busy(request["wanted"]),
+        "gpus": _gpus(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory": _memory(),
     }
@@ -116,6 +118,16 @@ def _busy(ports: list[int]) -> list[int]:
     from tfdistr.network.ports import is_free
 
     return [port for port in ports if not is_free(port)]
+
+
+def _gpus() -> list[str]:
+    """Return the visible GPUs, as in CUDA_VISIBLE_DEVICES."""
+    try:
+        from tfdistr.clusters.resources import visible_gpus
+
+        return list(visible_gpus({}))
+    except Exception:  # no tfdistr, or another version: the version check names the reason
+        return []
 
 
 def _memory() -> int | None:

@@ -25,5 +25,13 @@ def model():
 
 if __name__ == "__main__":
     asked = sys.argv[1]
-    fit = tfdistr.distributed_fit(model, X, X[:, :1], batch_size=8, seed=1, communication=asked, verbose=0)
+    fit = tfdistr.distributed_fit(
+        model,
+        X,
+        X[:, :1],
+        batch_size=8,
+        seed=1,
+        strategy=tfdistr.multi_worker_mirrored(communication=asked),
+        verbose=0,
+    )
     print(f"used: {fit.params['communication']}\n", end="", flush=True)  # one write: ranks share the output

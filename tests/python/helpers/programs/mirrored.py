@@ -53,7 +53,7 @@ def refused(call) -> list[str]:
 
 
 def two(**arguments):
-    return fit(strategy="mirrored", devices=DEVICES, **arguments)
+    return fit(strategy=tfdistr.mirrored(devices=DEVICES), **arguments)
 
 
 def sparse():
@@ -145,7 +145,7 @@ def applied(result) -> list[float]:
 
 counting = Counting()
 alone = fit()
-on_device = fit(strategy="one_device", device="cpu:1")
+on_device = fit(strategy=tfdistr.one_device(device="cpu:1"))
 mirrored = two(validation_data=(X[:7], Y[:7]))
 growing = two(per_worker_batch_size=8, batch_size=None, scale_learning_rate="linear", epochs=1)
 compiled = two(make=lambda: model(jit_compile=True))

@@ -67,7 +67,7 @@ def difference(fit_a, fit_b):
 
 
 def halves(make=model, placement=HALVES, **arguments):
-    return fit(make, strategy="model_parallel", placement=placement, **arguments)
+    return fit(make, strategy=tfdistr.model_parallel(placement=placement), **arguments)
 
 
 def refused(call) -> list[str]:
@@ -176,7 +176,7 @@ def text():
 
 def of_text(**placement):
     return tfdistr.distributed_fit(
-        text, np.array([["a"], ["b"]] * 4), np.ones(8), strategy="model_parallel", placement=placement,
+        text, np.array([["a"], ["b"]] * 4), np.ones(8), strategy=tfdistr.model_parallel(placement=placement),
         verbose=0, seed=1,
     )  # fmt: skip
 

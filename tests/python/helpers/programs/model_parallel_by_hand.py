@@ -31,7 +31,7 @@ if __name__ == "__main__":
     arguments = ARGUMENTS | {"epochs": int(sys.argv[2])} if len(sys.argv) > 2 else ARGUMENTS
     tell = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print("epoch_end", flush=True))
     fit = tfdistr.distributed_fit(
-        model, X, Y, strategy="model_parallel", placement=PLACEMENT, callbacks=[tell], **arguments
+        model, X, Y, strategy=tfdistr.model_parallel(placement=PLACEMENT), callbacks=[tell], **arguments
     )
     # The workers are gone: the models are ones of this process.
     assert tell.model is fit.model

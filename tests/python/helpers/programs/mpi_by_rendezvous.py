@@ -84,9 +84,12 @@ if __name__ == "__main__":
     change_start()
     x = np.random.default_rng(1).normal(size=(96, 8)).astype("float32")
     fit = tfdistr.distributed_fit(
-        model, x, x.sum(1), batch_size=24, seed=1, verbose=0, start_timeout=120,
-        epochs=10**6 if WHAT == "cut" else 3, heartbeat_timeout=6,
-        communication=os.environ.get("COMMUNICATION", "mpi") if CONFIG else "auto",
+        model, x, x.sum(1), batch_size=24, seed=1, verbose=0,
+        epochs=10**6 if WHAT == "cut" else 3,
+        strategy=tfdistr.multi_worker_mirrored(
+            communication=os.environ.get("COMMUNICATION", "mpi") if CONFIG else "auto",
+            start_timeout=120, heartbeat_timeout=6,
+        ),
         callbacks=[keras.callbacks.LambdaCallback(on_epoch_begin=happens)],
     )  # fmt: skip
     variables = {name: value for name, value in os.environ.items() if name.startswith("PMI_")}

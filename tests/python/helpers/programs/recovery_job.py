@@ -87,7 +87,10 @@ if __name__ == "__main__":
         folder = sys.argv[1]
         more["callbacks"] = lambda: [Slow(folder)]
     fit = train(
-        run_dir=Path(sys.argv[1]), cluster=tfdistr.local_cluster(workers), communication=sys.argv[2], **more
+        run_dir=Path(sys.argv[1]),
+        cluster=tfdistr.local_cluster(workers),
+        strategy=tfdistr.multi_worker_mirrored(communication=sys.argv[2]),
+        **more,
     )
     assert fit.params["workers"] == len(fit.workers) == (workers - 1 if what == ["lost"] else workers)
     np.savez(Path(sys.argv[1], "found.npz"), *fit.model.get_weights(), loss=fit.history["loss"])

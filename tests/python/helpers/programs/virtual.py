@@ -161,7 +161,7 @@ def own_loop() -> None:
 REFUSED: dict[str, Callable[[], Any]] = {
     "fewer than workers": lambda: fit(stack(), 1, cluster=tfdistr.local_cluster(2)),
     "more than examples": lambda: fit(stack(), 9),
-    "NCCL": lambda: fit(stack(), communication="nccl"),
+    "NCCL": lambda: fit(stack(), strategy=tfdistr.multi_worker_mirrored(communication="nccl")),
     "NCCL by the strategy": lambda: tfdistr.MultiWorkerMirroredStrategy(
         communication="nccl", virtual_workers=2
     ),
@@ -170,7 +170,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "parameter servers": lambda: fit(
         stack(), strategy="parameter_server", cluster=tfdistr.local_cluster(1, ps=1)
     ),
-    "model parallelism": lambda: fit(stack(), strategy="model_parallel", placement=lambda *_: "cpu:0"),
+    "model parallelism": lambda: fit(stack(), strategy=tfdistr.model_parallel(placement=lambda *_: "cpu:0")),
     "random numbers of TensorFlow": lambda: fit(stack(TensorFlowNoise())),
     "variables of TensorFlow": lambda: fit(stack(Counter())),
     "weights changed by a layer": lambda: fit(stack(Clipped(4))),

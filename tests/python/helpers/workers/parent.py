@@ -29,7 +29,7 @@ if __name__ == "__main__":
     cluster: Cluster
     if carrier.startswith("ssh:"):
         _, ssh, hosts = carrier.split(":")
-        cluster = ssh_cluster(hosts.split(","), int(workers), ssh=ssh, warm=warm)
+        cluster = ssh_cluster(hosts.split(","), workers_per_host=int(workers), ssh=ssh, warm=warm)
     else:
         cluster = local_cluster(int(workers), warm=warm)
     run_workers(cluster, command, run_dir)

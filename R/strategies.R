@@ -1,0 +1,153 @@
+# The strategies of distributed_fit(), each with its options. In Python: strategies/options.py.
+
+#' Strategies of distributed_fit()
+#'
+#' Each function chooses how workers train together, with the options of this way. Pass its result to
+#' [distributed_fit()] as `strategy`. A name, such as `strategy = "mirrored"`, is the same as the function
+#' without options.
+#'
+#' * `multi_worker_mirrored()`: equal workers, each with a copy of the model, which exchange their gradients
+#'   in each step. This is the default.
+#' * `mirrored()`: several devices of one process, each with a copy of the model, for models without R
+#'   functions.
+#' * `one_device()`: one device of this process.
+#' * `parameter_server()`: workers compute gradients, and parameter servers hold the weights. It needs
+#'   `local_cluster(workers = 2, ps = 1)`, or a TF_CONFIG that makes this process the chief, while
+#'   `tfdistr server` runs the other tasks.
+#' * `model_parallel()`: the layers of one model are on several devices, or on the workers of a cluster.
+#'
+#' @param communication String: the backend for the gradients, "ring" and "nccl" (one GPU for each worker) of
+#'   TensorFlow, "mpi", or "auto": MPI if all workers have the same MPICH, see no GPU, and can connect to each
+#'   other, else the ring, and the log of the chief says why. The result says which backend was used.
+#' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
+#'   halves the bytes and rounds each gradient to 8 significant bits.
+#' @param start_timeout Without `cluster`: seconds within which all workers must have joined; by default 300.
+#' @param heartbeat_timeout Without `cluster`: seconds without a heartbeat after which a worker counts as
+#'   lost; by default 30. All processes of a job must have the same value.
+#' @param devices Character vector: names such as `c("gpu:0", "gpu:1")`; by default all GPUs.
+#' @param device String: the name of a device, such as "gpu:0"; by default the first GPU, or the CPU.
+#' @param update String: "async" (each worker takes whole batches, and its gradient is applied when it
+#'   arrives) or "sync" (each batch is split over the workers, and the mean of their gradients is applied
+#'   once).
+#' @param replicas_to_aggregate With `update = "sync"`: the number of workers whose shares of the batch make a
+#'   step; later shares are dropped. By default all workers.
+#' @param placement Named character vector: the place of each layer by its name, such as
+#'   `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`, or `c(dense_1 = "cpu:0")` for devices of this
+#'   process. Or a function of a layer that returns its place or `NULL`. A layer without a place has the place
+#'   of the layer before it.
+#' @return The strategy, a Python object of class `tfdistr_strategy`.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' multi_worker_mirrored(communication = "ring")
+#' parameter_server(update = "sync", replicas_to_aggregate = 2)
+#' model_parallel(c(dense_1 = "worker 0", dense_2 = "worker 1"))
+#' @family functions for training
+#' @export
+multi_worker_mirrored <- function(communication = "auto", gradient_dtype = "float32", start_timeout = NULL,
+                                  heartbeat_timeout = NULL) {
+  new_options("strategy", core(convert = TRUE)$multi_worker_mirrored(
+    communication = communication, gradient_dtype = gradient_dtype, start_timeout = start_timeout,
+    heartbeat_timeout = heartbeat_timeout
+  ))
+}
+
+#' @rdname multi_worker_mirrored
+#' @export
+mirrored <- function(devices = NULL) {
+  new_options("strategy", core(convert = TRUE)$mirrored(devices = as_texts(devices)))
+}
+
+#' @rdname multi_worker_mirrored
+#' @export
+one_device <- function(device = NULL) {
+  new_options("strategy", core(convert = TRUE)$one_device(device = device))
+}
+
+#' @rdname multi_worker_mirrored
+#' @export
+parameter_server <- function(update = "async", replicas_to_aggregate = NULL, start_timeout = NULL,
+                             heartbeat_timeout = NULL) {
+  new_options("strategy", core(convert = TRUE)$parameter_server(
+    update = update, replicas_to_aggregate = replicas_to_aggregate, start_timeout = start_timeout,
+    heartbeat_timeout = heartbeat_timeout
+  ))
+}
+
+#' @rdname multi_worker_mirrored
+#' @export
+model_parallel <- function(placement, start_timeout = NULL, heartbeat_timeout = NULL) {
+  by_function <- is_r_function(placement)
+  given <- if (by_function) core()$FunctionByName("placement") else as_mapping(placement)
+  made <- new_options("strategy", core(convert = TRUE)$model_parallel(
+    given,
+    start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
+  ))
+  # The job takes the function to the workers.
+  if (by_function) attr(made, "placement") <- placement
+  made
+}
+
+#' Say what happens when a worker fails or makes no progress
+#'
+#' Pass the result to [distributed_fit()] as `failures`. Without it, the first failure ends the job, and a
+#' step may take any time.
+#'
+#' @param max_restarts Number: how often to restart all workers of `cluster` from the last checkpoint after a
+#'   worker has failed. Restarts that led to a newer checkpoint do not count.
+#' @param min_workers Number: the least number of workers with which the job may continue when `max_restarts`
+#'   is used up. It continues without the worker that failed last, and with the same global batch. `NULL` to
+#'   give up instead.
+#' @param step_timeout Number of seconds without a step of training or validation after which a worker fails.
+#'   The error says where its main thread is in Python and in the R functions of the job. The time before the
+#'   first step, in callbacks and in checkpoints counts. `NULL` for no limit.
+#' @return The reaction to failures, a Python object of class `tfdistr_failures`.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' on_failure(max_restarts = 3, step_timeout = 600)
+#' @family functions for training
+#' @export
+on_failure <- function(max_restarts = 0, min_workers = NULL, step_timeout = NULL) {
+  new_options("failures", core(convert = TRUE)$on_failure(
+    max_restarts = max_restarts, min_workers = min_workers, step_timeout = step_timeout
+  ))
+}
+
+#' Give each worker a batch of its own size
+#'
+#' Pass the result to [distributed_fit()] as `batch_size`: the global batch then grows with the number of
+#' workers. A number there is the size of the global batch, which the number of workers does not change.
+#'
+#' @param batch_size Number of examples in the batch of each worker.
+#' @param scale_learning_rate String: "linear" multiplies the learning rate by the number of workers, "sqrt"
+#'   by its square root, "none" does not change it; see [scaled_learning_rate()].
+#' @param warmup_epochs Number of epochs over which the learning rate rises, in equal parts from step to step,
+#'   to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate of
+#'   their first step.
+#' @return The batch size, a Python object of class `tfdistr_batch_size`.
+#' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `warmup_epochs` has
+#'   nothing to rise to.
+#' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
+#' per_worker(64, scale_learning_rate = "linear", warmup_epochs = 5)
+#' @family functions for training
+#' @export
+per_worker <- function(batch_size, scale_learning_rate = "none", warmup_epochs = 0) {
+  new_options("batch_size", core(convert = TRUE)$per_worker(
+    batch_size,
+    scale_learning_rate = scale_learning_rate, warmup_epochs = warmup_epochs
+  ))
+}
+
+# Options of a job: the Python object, with the classes of its R methods. `code` makes it.
+new_options <- function(kind, code, call = rlang::caller_env()) {
+  made <- with_conditions(call = call, code)
+  class(made) <- c(paste0("tfdistr_", kind), "tfdistr_options", class(made))
+  made
+}
+
+#' @export
+format.tfdistr_options <- function(x, ...) {
+  as.character(core(convert = TRUE)$in_r(reticulate::py_str(x)))
+}
+
+#' @export
+print.tfdistr_options <- function(x, ...) print_lines(x)

@@ -1,0 +1,60 @@
+"""A batch size for each worker, and the learning rate that belongs to it."""
+
+from __future__ import annotations
+
+import attrs
+
+from tfdistr.errors import ArgumentError
+from tfdistr.training.learning_rate import LEARNING_RATE_SCALES
+from tfdistr.utils.arguments import argument, check_choice, check_int
+from tfdistr.utils.describe import call_text
+
+
+@attrs.frozen(kw_only=True)
+class PerWorker:
+    """A batch size for each worker. `per_worker` describes the arguments."""
+
+    batch_size: int = argument(check_int, "batch_size", default=attrs.NOTHING)
+    scale_learning_rate: str = argument(
+        check_choice, "scale_learning_rate", LEARNING_RATE_SCALES, default="none"
+    )
+    warmup_epochs: int = argument(check_int, "warmup_epochs", default=0, minimum=0)
+
+    def __str__(self) -> str:
+        return call_text("per_worker", self)
+
+    def __attrs_post_init__(self) -> None:
+        if self.warmup_epochs and self.scale_learning_rate == "none":
+            raise ArgumentError(
+                "`warmup_epochs` needs a scaled learning rate.",
+                received=f'warmup_epochs={self.warmup_epochs}, scale_learning_rate="none"',
+                fix='Pass scale_learning_rate="linear" or "sqrt" too, or leave `warmup_epochs` out.',
+            )
+
+
+def per_worker(batch_size: int, *, scale_learning_rate: str = "none", warmup_epochs: int = 0) -> PerWorker:
+    """Give each worker a batch of its own size, so that the global batch grows with the number of workers.
+
+    Pass it to `distributed_fit` as ``batch_size``. A number there is the size of the global batch, which the
+    number of workers does not change.
+
+    Args:
+        batch_size: Examples in the batch of each worker.
+        scale_learning_rate: "linear" multiplies the learning rate by the number of workers, "sqrt" by the
+            square root of that number, "none" leaves it; see `scaled_learning_rate`.
+        warmup_epochs: Number of epochs over which the learning rate rises, step by step, to its scaled value;
+            see ``WarmUp``.
+
+    Returns:
+        The batch size, to be passed to `distributed_fit`.
+
+    Raises:
+        ArgumentError: An argument does not have this form, or ``warmup_epochs`` has nothing to rise to.
+
+    Example:
+        >>> per_worker(64, scale_learning_rate="linear", warmup_epochs=5).batch_size
+        64
+    """
+    return PerWorker(
+        batch_size=batch_size, scale_learning_rate=scale_learning_rate, warmup_epochs=warmup_epochs
+    )
