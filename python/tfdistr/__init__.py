@@ -35,7 +35,7 @@ _MODULES = {
     "ModelParallelStrategy": "strategies.model_parallel",
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
-    "PartitionedEmbedding": "parameter_server.embedding",
+    "PartitionedEmbedding": "parameter_servers.embedding",
     "RayCluster": "clusters.ray.cluster",
     "SlurmCluster": "clusters.slurm.cluster",
     "SshCluster": "clusters.ssh.cluster",
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from tfdistr.fit import distributed_fit as distributed_fit
     from tfdistr.fork_server.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.jobs.result import FitResult as FitResult
-    from tfdistr.parameter_server.embedding import PartitionedEmbedding as PartitionedEmbedding
+    from tfdistr.parameter_servers.embedding import PartitionedEmbedding as PartitionedEmbedding
     from tfdistr.r.functions import r_function as r_function
     from tfdistr.rendezvous.config import ClusterConfig as ClusterConfig
     from tfdistr.rendezvous.config import ClusterPlan as ClusterPlan

@@ -24,7 +24,7 @@ callbacks <- function() {
 
 arguments <- list(model, load_dataset("digits", "test"),
   batch_size = 72, seed = 1, verbose = 0, callbacks = callbacks, epochs = 4,
-  communication = Sys.getenv("COMMUNICATION", "auto")
+  strategy = multi_worker_mirrored(communication = Sys.getenv("COMMUNICATION", "auto"))
 )
 if (!is.null(cluster)) arguments <- c(arguments, list(cluster = cluster, run_dir = file.path(folder, "run")))
 fit <- do.call(distributed_fit, arguments)

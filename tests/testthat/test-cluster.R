@@ -186,7 +186,7 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
   refused(
     distributed_fit(
       small_model, matrix(1, 2), 1:2,
-      cluster = ssh_cluster("a", tunnels = TRUE), communication = "mpi"
+      cluster = ssh_cluster("a", tunnels = TRUE), strategy = multi_worker_mirrored(communication = "mpi")
     ),
     "needs connections from host to host, which ssh tunnels do not carry"
   )

@@ -9,7 +9,7 @@ test_that("strategies are compared in a data frame, R functions in the model inc
   x <- matrix(sin(1:80), ncol = 2)
   compared <- compare_strategies(
     model, x, x[, 1],
-    strategies = list(one_device = list(device = "cpu:0"), multi_worker_mirrored = list()),
+    strategies = list(one_device(device = "cpu:0"), "multi_worker_mirrored"),
     epochs = 2, batch_size = 16, seed = 1
   )
   expect_s3_class(compared, c("tfdistr_comparison", "data.frame"), exact = TRUE)

@@ -84,7 +84,7 @@ test_that("data frames, factors, weights and Python's callbacks reach the worker
   fit <- function(cluster, size, run_dir = NULL) {
     distributed_fit(
       model, iris[1:4], iris$Species,
-      cluster = cluster, per_worker_batch_size = size, epochs = 5, steps_per_epoch = 3,
+      cluster = cluster, batch_size = per_worker(size), epochs = 5, steps_per_epoch = 3,
       validation_data = list(iris[140:150, 1:4], iris$Species[140:150]), validation_steps = 1,
       callbacks = list(keras$callbacks$EarlyStopping("loss", patience = 0L, min_delta = 1)),
       sample_weight = seq(0.5, 1.5, length.out = 150), seed = 3, verbose = 2, run_dir = run_dir
@@ -162,7 +162,7 @@ test_that("arguments are checked before anything is started", {
   expect_match(conditionMessage(fit(epochs = 0)), "`epochs` must be .*Received: 0.*Fix: Pass")
   expect_match(conditionMessage(fit(cluster = "local")), "`cluster` must be what local_cluster\\(\\) or")
   expect_match(conditionMessage(fit(strategy = "central")), "`strategy` must be one of")
-  expect_match(conditionMessage(fit(cluster = local_cluster(), max_restarts = -1)), "`max_restarts`")
+  expect_match(conditionMessage(fit(failures = on_failure(max_restarts = -1))), "`max_restarts`")
   expect_match(conditionMessage(fit(cluster = local_cluster(), run_dir = getwd())), "`run_dir` must be a new")
   expect_match(conditionMessage(fit(class_weight = c(1, 2))), "`class_weight` must map")
   expect_match(conditionMessage(fit(verbose = 3)), "`verbose` must be")

@@ -114,10 +114,10 @@ test_that("what no comparison can do is an error", {
     "Received: cluster, run_dir"
   )
   refused(
-    expect_same_fit(plain, x, y, scale_learning_rate = "linear"),
+    expect_same_fit(plain, x, y, batch_size = per_worker(8)),
     "must have the same global batch and the same learning rate", "Received: scale_learning_rate"
   )
-  refused(expect_same_fit(plain, x, y, 3), "Arguments after `y` must be named.")
+  refused(expect_same_fit(plain, x, y, 3), "Further arguments must be named.")
   refused(
     expect_same_fit(distributed_fit(plain, x, y, verbose = 0), x, y),
     "`model` must be a function that builds and compiles a model, or a compiled model.",

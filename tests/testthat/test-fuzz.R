@@ -49,7 +49,8 @@ test_that("distributed_fit() refuses what it refuses in Python, and starts nothi
   expect_as_in_python("distributed_fit", function(case) {
     if (is.null(case$refused)) return(NULL) # it would train
     arguments <- list(
-      model = function() NULL, x = x, y = x[, 1], cluster = local_cluster(2), communication = "ring"
+      model = function() NULL, x = x, y = x[, 1], cluster = local_cluster(2),
+      strategy = multi_worker_mirrored(communication = "ring")
     )
     do.call(distributed_fit, utils::modifyList(arguments, case$arguments))
   })

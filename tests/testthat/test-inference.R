@@ -45,12 +45,12 @@ test_that("predict() and evaluate() give the values of the model, here and on wo
 test_that("a fit continues as one run would, also on workers", {
   whole <- local_fit(epochs = 3)
   half <- local_fit(epochs = 1)
-  rest <- distributed_fit(half, x, y, batch_size = 20, seed = 1, epochs = 3, initial_epoch = 1)
+  rest <- distributed_fit(half, x, y, batch_size = 20, seed = 1, epochs = 3, initial_epoch = 2)
   expect_identical(rest$history$loss, whole$history$loss[2:3])
   expect_identical(as.data.frame(rest)$epoch, rep(2:3, 2L))
   workers <- distributed_fit(
     half, x, y,
-    batch_size = 20, seed = 1, epochs = 3, initial_epoch = 1, cluster = local_cluster(workers = 2)
+    batch_size = 20, seed = 1, epochs = 3, initial_epoch = 2, cluster = local_cluster(workers = 2)
   )
   expect_equal(workers$history$loss, rest$history$loss, tolerance = 1e-6)
 })

@@ -27,8 +27,8 @@ test_that("distributed_fit() checks the warm-up and what is dropped", {
   refused <- function(code, message) {
     expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
   }
-  refused(fit(warmup_epochs = 1), "`warmup_epochs` needs a scaled learning rate.")
-  refused(fit(warmup_epochs = 2, scale_learning_rate = "linear"), "`warmup_epochs` must be at most `epochs`")
+  refused(per_worker(8, warmup_epochs = 1), "`warmup_epochs` needs a scaled learning rate.")
+  refused(fit(batch_size = per_worker(8, warmup_epochs = 2, scale_learning_rate = "linear")), "`warmup_epochs` must be at most `epochs`")
   refused(
     distributed_fit(small_model, matrix(0, 10, 2), rep(0L, 10), batch_size = 11, drop_remainder = TRUE),
     "10 examples, a global batch of 11"

@@ -19,25 +19,25 @@ test_that("the two halves of an R model on two workers train as in one process",
   alone <- fit()
   halves <- c(first = "worker 0", second = "worker 1")
   by_function <- fit(
-    cluster = local_cluster(2), strategy = "model_parallel",
-    placement = function(layer) if (layer$name %in% names(halves)) halves[[layer$name]]
+    cluster = local_cluster(2),
+    strategy = model_parallel(function(layer) if (layer$name %in% names(halves)) halves[[layer$name]])
   )
   expect_equal(by_function$history, alone$history, tolerance = 1e-6)
   expect_lt(difference(by_function$model, alone$model), 1e-6)
   expect_identical(by_function$workers$task, c("worker 0", "worker 1", "chief 0"))
 
-  by_name <- fit(strategy = "model_parallel", placement = c(first = "cpu:0", second = "cpu:0"))
+  by_name <- fit(strategy = model_parallel(c(first = "cpu:0", second = "cpu:0")))
   expect_lt(difference(by_name$model, alone$model), 1e-6)
 })
 
 test_that("a placement that cannot be is an error before anything starts", {
-  refused <- function(message, ...) {
+  refused <- function(message, strategy = model_parallel(placement), placement = NULL, ...) {
     expect_error(
-      distributed_fit(two_halves, 1, 1, strategy = "model_parallel", ...), message,
+      distributed_fit(two_halves, 1, 1, strategy = strategy, ...), message,
       fixed = TRUE, class = "tfdistr_error_argument"
     )
   }
-  refused("needs `placement`")
+  refused("needs `placement`", "model_parallel")
   refused("needs `placement`", placement = "worker 0")
   refused("must name tasks of the cluster", placement = c(first = "worker 0"))
   refused("must name tasks of the cluster", placement = list(first = "worker 2"), cluster = local_cluster(2))

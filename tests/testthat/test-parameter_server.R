@@ -3,7 +3,7 @@ test_that("parameter servers train an R model as one process does", {
   fit <- function(...) {
     distributed_fit(small_model, digits$x, digits$y, batch_size = 64, epochs = 2, seed = 1, ...)
   }
-  servers <- fit(cluster = local_cluster(workers = 2, ps = 1), strategy = "parameter_server", update = "sync")
+  servers <- fit(cluster = local_cluster(workers = 2, ps = 1), strategy = parameter_server(update = "sync"))
   alone <- fit()
   expect_equal(servers$history, alone$history, tolerance = 1e-6)
   expect_lt(difference(servers$model, alone$model), 1e-6)
@@ -19,7 +19,7 @@ test_that("what parameter servers cannot do is an error before anything starts",
   }
   fit <- function(...) distributed_fit(small_model, 1, 1, strategy = "parameter_server", ...)
   refused(fit(), "needs parameter servers")
-  refused(fit(cluster = local_cluster(2, ps = 1), update = "later"), "`update` must be one of")
+  refused(parameter_server(update = "later"), "`update` must be one of")
   refused(local_cluster(2, ps = -1), "`ps` must be a whole number")
   expect_output(print(local_cluster(2, ps = 1)), "and 1 parameter server", fixed = TRUE)
   data <- function() stop("not here")

@@ -54,7 +54,7 @@ test_that("workers with R functions are started again from the last checkpoint",
       cluster = local_cluster(2), seed = 3, epochs = 3, batch_size = 16, run_dir = run, verbose = 0, ...
     )
   }
-  fit <- train(run, callbacks = fails_once(withr::local_tempfile(), 2), max_restarts = 1)
+  fit <- train(run, callbacks = fails_once(withr::local_tempfile(), 2), failures = on_failure(max_restarts = 1))
   expect_true(any(grepl("failed-1", list.files(file.path(run, "logs")))))
   expected <- distributed_fit(
     dropout_model, inputs, targets,
@@ -103,7 +103,7 @@ test_that("R's random numbers continue, too", {
   of_workers <- withr::local_tempfile(lines = character())
   train(
     draws(of_workers, withr::local_tempfile()),
-    run_dir = withr::local_tempfile(), cluster = local_cluster(2), max_restarts = 1
+    run_dir = withr::local_tempfile(), cluster = local_cluster(2), failures = on_failure(max_restarts = 1)
   )
   expect_setequal(readLines(of_workers), readLines(expected)) # the same on both
 })
@@ -113,13 +113,14 @@ test_that("parameter servers continue from their checkpoint", {
   train <- function(...) {
     distributed_fit(
       dropout_model, inputs, targets,
-      cluster = local_cluster(1, ps = 1), strategy = "parameter_server", update = "sync",
+      cluster = local_cluster(1, ps = 1), strategy = parameter_server(update = "sync"),
       seed = 3, epochs = 3, batch_size = 16, verbose = 0, ...
     )
   }
   run <- withr::local_tempfile()
   fit <- train(
-    run_dir = run, callbacks = fails_once(withr::local_tempfile(), 2), checkpoint_every = 2, max_restarts = 1
+    run_dir = run, callbacks = fails_once(withr::local_tempfile(), 2), checkpoint_every = 2,
+    failures = on_failure(max_restarts = 1)
   )
   expect_true(any(grepl("failed-1", list.files(file.path(run, "logs")))))
   expected <- train()
@@ -127,7 +128,7 @@ test_that("parameter servers continue from their checkpoint", {
   expect_identical(fit$model$get_weights(), expected$model$get_weights())
   expect_identical(fit$params$global_step, 15L)
   expect_error(
-    train(run_dir = withr::local_tempfile(), min_workers = 1), "`min_workers` is for the strategies",
+    train(run_dir = withr::local_tempfile(), failures = on_failure(min_workers = 1)), "`min_workers` is for the strategies",
     class = "tfdistr_error_argument"
   )
 })
@@ -146,7 +147,7 @@ test_that("layers on several workers continue from their checkpoint, with other 
   train <- function(placement, ...) {
     distributed_fit(
       model, inputs, targets,
-      strategy = "model_parallel", placement = placement, seed = 3, epochs = 3, batch_size = 16, verbose = 0,
+      strategy = model_parallel(placement), seed = 3, epochs = 3, batch_size = 16, verbose = 0,
       ...
     )
   }
@@ -164,7 +165,7 @@ test_that("layers on several workers continue from their checkpoint, with other 
 test_that("arguments are checked by the core", {
   wrong <- function(...) distributed_fit(dropout_model, inputs, targets, ...)
   expect_error(wrong(checkpoint_every = 1.5, run_dir = "run"), "`checkpoint_every` must be a whole number")
-  expect_error(wrong(min_workers = 3, cluster = local_cluster(2)), "`min_workers` must be at most the number")
+  expect_error(wrong(failures = on_failure(min_workers = 3), cluster = local_cluster(2)), "`min_workers` must be at most the number")
   expect_error(wrong(resume = TRUE), "`resume` needs `run_dir`", class = "tfdistr_error_argument")
 })
 

@@ -28,7 +28,7 @@ test_that("R workers listen on the loopback interface only, and what they start 
   fit <- distributed_fit(
     small_model, digits$x, digits$y,
     cluster = local_cluster(2, env = c(TOKEN = "s3 cr3t", LD_PRELOAD = "libm.so.6")), batch_size = 64,
-    seed = 1, communication = "ring", callbacks = callbacks
+    seed = 1, strategy = multi_worker_mirrored(communication = "ring"), callbacks = callbacks
   )
   expect_identical(fit$workers$status, c("done", "done"))
   left <- lapply(list.files(folder, full.names = TRUE), readRDS)

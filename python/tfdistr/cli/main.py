@@ -152,7 +152,7 @@ def _examine(parsed: argparse.Namespace) -> int:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from tfdistr.parameter_server.server_process import offer_feed
+    from tfdistr.parameter_servers.server_process import offer_feed
     from tfdistr.servers.server_task import serve
 
     config = server_config(

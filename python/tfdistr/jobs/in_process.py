@@ -125,7 +125,7 @@ def train_as_chief_here(
         run_dir: Folder or URL for the checkpoints, if the job has any.
     """
     from tfdistr.checkpoint.folder import checkpoints
-    from tfdistr.parameter_server.coordinator import train_on_servers
+    from tfdistr.parameter_servers.coordinator import train_on_servers
 
     preemption, workers = Preemption(), config.num_workers
     with contextlib.ExitStack() as ends:

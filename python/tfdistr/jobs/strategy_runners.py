@@ -15,7 +15,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import train_as_chief_here, train_here
 from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.parameter_server.chief import train_as_chief
+from tfdistr.parameter_servers.chief import train_as_chief
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.lost_server import lost_server
 from tfdistr.strategies.layer_placement import count_workers

@@ -20,14 +20,14 @@ model <- function(loss = "sparse_categorical_crossentropy", layer = NULL) {
 fit <- function(model, ...) {
   distributed_fit(model, x, y, batch_size = 16, epochs = 2, seed = 1, verbose = 0, ...)
 }
-two <- function(model) fit(model, strategy = "mirrored", devices = c("cpu:0", "cpu:1"))
+two <- function(model) fit(model, strategy = mirrored(devices = c("cpu:0", "cpu:1")))
 refused <- function(model) tryCatch(two(model), tfdistr_error_argument = conditionMessage)
 
 alone <- fit(model)
 mirrored <- two(model)
 seen <- new.env()
 count <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) seen$epochs <- epoch + 1)
-counted <- fit(model, strategy = "one_device", device = "cpu:1", callbacks = list(count))
+counted <- fit(model, strategy = one_device(device = "cpu:1"), callbacks = list(count))
 own_loss <- function(y_true, y_pred) keras$ops$mean(keras$ops$square(y_pred), axis = -1L)
 saveRDS(
   list(

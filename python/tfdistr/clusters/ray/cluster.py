@@ -44,7 +44,9 @@ class RayCluster(EngineCluster):
     """Workers in actors of Ray. `ray_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)
-    gpus_per_worker: float | None = argument(check.gpus, "gpus_per_worker", default=None)
+    gpus_per_worker: float | None = argument(  # type: ignore[assignment]  # Ray can share a GPU
+        check.gpus, "gpus_per_worker", default=None
+    )
     resources_per_worker: Mapping[str, float] = argument(
         check.resources, "resources_per_worker", default=None
     )
@@ -202,8 +204,8 @@ def ray_cluster(
         runtime_env: The runtime environment of the workers, as Ray takes it: ``{"pip": ["pandas"]}``.
         cores_per_worker: The number of CPUs that Ray reserves for each worker, which runs as many threads; by
             default 1.
-        gpus_per_worker: The number of GPUs that Ray gives each worker, which sees only its own, or the part of
-            one that workers share, such as 0.5; by default none.
+        gpus_per_worker: The number of GPUs that Ray gives each worker, which sees only its own, or the part
+            of one that workers share, such as 0.5; by default none.
         env: Environment variables for the workers, text to text, added to the variables of this process.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
         tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.

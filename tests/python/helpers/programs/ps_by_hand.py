@@ -27,7 +27,7 @@ def model() -> keras.Model:
 
 
 if __name__ == "__main__":
-    from tfdistr.parameter_server.coordinator import train_on_servers
+    from tfdistr.parameter_servers.coordinator import train_on_servers
 
     config = cluster_from_env()
     assert config is not None

@@ -16,7 +16,7 @@ from tfdistr.training.job import Job
 from tfdistr.utils.function_files import FunctionByName
 
 if TYPE_CHECKING:
-    from tfdistr.parameter_server.coordinator import ServersTraining
+    from tfdistr.parameter_servers.coordinator import ServersTraining
     from tfdistr.training.reporter import OnEvent
 
 
@@ -82,7 +82,7 @@ def train_as_chief(
         on_event: Called as ``on_event(kind, **fields)``.
         functions: The value for each ``FunctionByName`` part of the job.
     """
-    from tfdistr.parameter_server.coordinator import train_on_servers
+    from tfdistr.parameter_servers.coordinator import train_on_servers
     from tfdistr.servers.chief import parameter_server_strategy
 
     start_timeout, how = options["start_timeout"], {k: options[k] for k in options if k != "start_timeout"}

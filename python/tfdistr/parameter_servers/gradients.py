@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
-from tfdistr.parameter_server.feed import WorkerBatch
+from tfdistr.parameter_servers.feed import WorkerBatch
 from tfdistr.strategies.exact.exchange import scale
 from tfdistr.strategies.exact.loss_weighting import at_least_one
 from tfdistr.strategies.exact.step_logs import flat_logs

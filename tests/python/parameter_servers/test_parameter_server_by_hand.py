@@ -111,7 +111,7 @@ class Halts(keras.callbacks.Callback):
 
 from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.training.job_arguments import make_job
-from tfdistr.parameter_server.coordinator import train_on_servers
+from tfdistr.parameter_servers.coordinator import train_on_servers
 
 job = make_job(script["model"], script["X"], script["Y"], num_workers=1, callbacks=[Halts()], epochs=2)
 try:

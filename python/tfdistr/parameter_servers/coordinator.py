@@ -24,10 +24,10 @@ from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
-from tfdistr.parameter_server.dispatch import Dispatcher
-from tfdistr.parameter_server.feed import TRAINING, VALIDATION, WorkerBatch, describe, look_at
-from tfdistr.parameter_server.gradients import GradientStep, Outcome
-from tfdistr.parameter_server.updates import OneByOne, Report, StepsReporter, Together
+from tfdistr.parameter_servers.dispatch import Dispatcher
+from tfdistr.parameter_servers.feed import TRAINING, VALIDATION, WorkerBatch, describe, look_at
+from tfdistr.parameter_servers.gradients import GradientStep, Outcome
+from tfdistr.parameter_servers.updates import OneByOne, Report, StepsReporter, Together
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.chief import dismiss_servers, join_servers

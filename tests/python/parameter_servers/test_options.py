@@ -14,11 +14,11 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.strategy_rules import RULES
-from tfdistr.parameter_server import feed
-from tfdistr.parameter_server.coordinator import _Chief, note_batch_normalization
-from tfdistr.parameter_server.gradients import GradientStep
-from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.parameter_servers import feed
+from tfdistr.parameter_servers.coordinator import _Chief, note_batch_normalization
+from tfdistr.parameter_servers.gradients import GradientStep
 from tfdistr.strategies.build import build
+from tfdistr.strategies.options import ParameterServer
 from tfdistr.training.job_arguments import make_job
 from tfdistr.utils.function_files import FunctionByName
 
@@ -38,7 +38,7 @@ Y = np.ones(97, "int32")
 )
 def test_options_are_checked(options, rule):
     with pytest.raises(ArgumentError) as caught:
-        ServerOptions(**options)
+        ParameterServer(**options)
     assert str(caught.value).startswith(rule)
 
 
@@ -103,7 +103,7 @@ def test_a_model_with_a_loop_of_its_own_is_refused(validation, received):
     job = make_job(model, X, Y, validation_data=validation, num_workers=2, strategy="parameter_server")
     config, strategy = SimpleNamespace(num_workers=2), SimpleNamespace(scope=contextlib.nullcontext)
     with pytest.raises(ArgumentError) as caught:
-        _Chief(job, config, strategy, ServerOptions(), lambda *event: None, None)
+        _Chief(job, config, strategy, ParameterServer(), lambda *event: None, None)
     assert caught.value.message == (
         "With parameter servers, a model cannot have its own training loop, only a train_step and a "
         "test_step."

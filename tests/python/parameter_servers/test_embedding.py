@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfdistr.errors import ArgumentError
-from tfdistr.parameter_server.embedding import PartitionedEmbedding
+from tfdistr.parameter_servers.embedding import PartitionedEmbedding
 
 INDICES = np.array([[0, 3, 4, 9], [6, 7, 8, 0]])
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from launched import is_there
-from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.parameter_servers.options import ServerOptions
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -24,7 +24,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.strategy_rules import RULES
-from tfdistr.parameter_server.embedding import PartitionedEmbedding
+from tfdistr.parameter_servers.embedding import PartitionedEmbedding
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.job_arguments import make_job
 

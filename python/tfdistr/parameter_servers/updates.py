@@ -10,9 +10,9 @@ import keras
 import tensorflow as tf
 
 from tfdistr.data.pipeline.index_batches import Batches
-from tfdistr.parameter_server.dispatch import Dispatcher, Packing
-from tfdistr.parameter_server.feed import WorkerBatch
-from tfdistr.parameter_server.gradients import GradientStep, Outcome
+from tfdistr.parameter_servers.dispatch import Dispatcher, Packing
+from tfdistr.parameter_servers.feed import WorkerBatch
+from tfdistr.parameter_servers.gradients import GradientStep, Outcome
 from tfdistr.tf_internals import overridden
 
 

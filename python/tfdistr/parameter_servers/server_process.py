@@ -1,6 +1,6 @@
 """The process of a server that a launcher has started.
 
-    python -m tfdistr.parameter_server.server_process RUN_DIR INDEX
+    python -m tfdistr.parameter_servers.server_process RUN_DIR INDEX
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfdistr.supervision.reporting import process_of_job
 
 def offer_feed(worker: int) -> None:
     """Let the chief's graphs read batches on this worker. This imports TensorFlow late."""
-    from tfdistr.parameter_server import feed
+    from tfdistr.parameter_servers import feed
 
     feed.offer_feed(worker)
 
