@@ -94,13 +94,11 @@ if __name__ == "__main__":
         images,
         validation_data=test_images,
         cluster=None if joined else tfdistr.local_cluster(num_workers),
-        communication=communication,
-        per_worker_batch_size=PER_WORKER_BATCH,
+        strategy=tfdistr.multi_worker_mirrored(communication=communication),
+        batch_size=tfdistr.per_worker(PER_WORKER_BATCH, scale_learning_rate="linear", warmup_epochs=2),
         steps_per_epoch=tfdistr.steps_per_epoch(IMAGES, PER_WORKER_BATCH * num_workers),
         epochs=EPOCHS,
         shuffle=False,  # they are shuffled already
-        scale_learning_rate="linear",  # with the global batch
-        warmup_epochs=2,
         callbacks=writers(os.path.abspath(out_dir)),
         seed=1,
         verbose=2,

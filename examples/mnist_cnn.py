@@ -44,7 +44,7 @@ if __name__ == "__main__":
         tfdistr.load_dataset(**data, split="train"),
         validation_data=tfdistr.load_dataset(**data, split="test"),
         cluster=tfdistr.local_cluster(int(workers)),
-        per_worker_batch_size=64,
+        batch_size=tfdistr.per_worker(64),
         epochs=3,
         seed=1,
         verbose=2,
