@@ -63,7 +63,10 @@ for way in cran folder; do
   repository=$($way) || continue
   say "R packages keras3 and tfdatasets from $repository"
   dependencies || say "apt did not install what keras3 needs: R compiles it."
-  if install_from "$repository"; then exit 0; fi
+  if install_from "$repository"; then
+    rm -rf .cache/keras3-packages "$missed"
+    exit 0
+  fi
   why="see $log"
 done
 echo "$inputs" >"$missed"
