@@ -51,7 +51,7 @@ setup: ## install R, its packages, .venv and the R package; quick when all is th
 
 demo: setup ## the main job on two workers, from Python and then from R
 	$(PYTHON) examples/demo.py
-	Rscript examples/demo.R
+	@tools/demo-r.sh
 
 # The cores are busy all the time: a second process of testthat would only load R, Python and TensorFlow once more.
 test: setup ## all checks and tests but the slow ones; T=tests/python/cluster or T=name runs only those
@@ -76,7 +76,6 @@ test-alone: setup ## the tests that measure time, while nothing else runs
 	$(PYTHON) -m pytest -m 'alone$(if $(SLOW),, and not slow)' $$(grep -rl --include='*.py' 'pytest\.mark\.alone' tests/python)
 
 test-r: setup ## testthat
-	@tools/setup-keras3.sh
 	Rscript tools/test-r.R $(T)
 
 test-engines: setup ## one suite for local workers, ssh, Slurm, Kubernetes and Ray

@@ -1,16 +1,14 @@
-# Handwritten digits, read by a small convolutional network that two workers train.
-# It runs without keras3, by which the model is written in pipes: see README.md.
+# Train a small convolutional network on two workers to read handwritten digits.
+library(keras3)
 library(tfdistr)
 
 model <- function() {
-  keras <- reticulate::import("keras")
-  layers <- keras$layers
-  model <- keras$Sequential(list(
-    layers$Rescaling(1 / 16), layers$Conv2D(32L, 3L, activation = "relu"), layers$Flatten(),
-    layers$Dense(10L, activation = "softmax")
-  ))
-  model$compile("adam", "sparse_categorical_crossentropy", metrics = list("accuracy"))
-  model
+  keras_model_sequential() |>
+    layer_rescaling(1 / 16) |>
+    layer_conv_2d(32, 3, activation = "relu") |>
+    layer_flatten() |>
+    layer_dense(10, activation = "softmax") |>
+    compile("adam", "sparse_categorical_crossentropy", metrics = "accuracy")
 }
 
 fit <- distributed_fit(

@@ -1,4 +1,4 @@
-"""Handwritten digits, read by a small convolutional network that two workers train."""
+"""Train a small convolutional network on two workers to read handwritten digits."""
 
 import tfdistr
 

@@ -56,13 +56,11 @@ fit <- distributed_fit(
   images,
   validation_data = test_images,
   cluster = if (is.null(joined)) local_cluster(num_workers),
-  communication = communication,
-  per_worker_batch_size = per_worker_batch,
+  strategy = multi_worker_mirrored(communication = communication),
+  batch_size = per_worker(per_worker_batch, scale_learning_rate = "linear", warmup_epochs = 2),
   steps_per_epoch = steps_per_epoch(number_of_images, per_worker_batch * num_workers),
   epochs = 4,
   shuffle = FALSE, # they are shuffled already
-  scale_learning_rate = "linear", # with the global batch
-  warmup_epochs = 2,
   callbacks = callbacks,
   seed = 1,
   verbose = 2

@@ -99,7 +99,6 @@ if __name__ == "__main__":
         steps_per_epoch=tfdistr.steps_per_epoch(IMAGES, PER_WORKER_BATCH * num_workers),
         epochs=EPOCHS,
         shuffle=False,  # they are shuffled already
-        # with the global batch
         callbacks=writers(os.path.abspath(out_dir)),
         seed=1,
         verbose=2,

@@ -34,7 +34,7 @@ fit <- distributed_fit(
   images("train"),
   validation_data = images("test"),
   cluster = local_cluster(workers),
-  per_worker_batch_size = 64,
+  batch_size = per_worker(64),
   epochs = 3,
   seed = 1,
   verbose = 2

@@ -1,4 +1,4 @@
-# Sentences, good or bad: a model that takes text, trained by distributed_fit() or by a loop of one's own.
+# Train a model that takes text, good or bad sentences, by distributed_fit() or in a custom training loop.
 #
 #   Rscript examples/sentences.R WAY LOG_DIR [STRATEGY [DEVICE ...]]
 #
@@ -29,7 +29,7 @@ log_dir <- given[[2]]
 strategy_name <- if (length(given) > 2) given[[3]] else "multi_worker_mirrored"
 devices <- as.list(given[-(1:3)])
 
-# What a strategy for one process is told: its devices.
+# The options of a strategy for one process: its devices.
 strategy_options <- if (length(devices)) {
   if (strategy_name == "one_device") list(device = devices[[1]]) else list(devices = devices)
 }
@@ -81,16 +81,15 @@ callbacks <- function() {
 # --- By distributed_fit() -------------------------------------------------------------------------
 
 by_fit <- function() {
-  arguments <- list(
+  fit <- distributed_fit(
     network, train_data[[1]], train_data[[2]],
-    validation_data = test_data, strategy = strategy_name, batch_size = batch, epochs = epochs,
-    callbacks = callbacks, seed = 1, shuffle = FALSE
+    validation_data = test_data, batch_size = batch, epochs = epochs, callbacks = callbacks, seed = 1,
+    shuffle = FALSE, strategy = do.call(strategy_name, as.list(strategy_options)) # such as mirrored(devices = )
   )
-  fit <- do.call(distributed_fit, c(arguments, strategy_options))
   if (fit$workers$index[[1]] == 0) as.data.frame(fit)
 }
 
-# --- By a loop of one's own -----------------------------------------------------------------------
+# --- In a custom training loop --------------------------------------------------------------------
 
 by_loop <- function() {
   # Before anything else uses TensorFlow.

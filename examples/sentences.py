@@ -1,4 +1,4 @@
-"""Sentences, good or bad: a model that takes text, trained by distributed_fit() or by a loop of one's own.
+"""Train a model that takes text, good or bad sentences, by distributed_fit() or in a custom training loop.
 
     .venv/bin/python examples/sentences.py WAY LOG_DIR [STRATEGY [DEVICE ...]]
 
@@ -80,14 +80,15 @@ def callbacks(log_dir: str) -> list[keras.callbacks.Callback]:
 
 def by_fit(log_dir: str, strategy: str, options: dict) -> None:
     fit = tfdistr.distributed_fit(
-        network, *TRAIN, validation_data=TEST, strategy=strategy, batch_size=BATCH, epochs=EPOCHS,
-        callbacks=lambda: callbacks(log_dir), seed=1, shuffle=False, **options,
+        network, *TRAIN, validation_data=TEST, batch_size=BATCH, epochs=EPOCHS,
+        callbacks=lambda: callbacks(log_dir), seed=1, shuffle=False,
+        strategy=getattr(tfdistr, strategy)(**options),  # such as tfdistr.mirrored(devices=...)
     )  # fmt: skip
     if fit.workers[0]["index"] == 0:
         show(fit.to_frame())
 
 
-# --- By a loop of one's own -----------------------------------------------------------------------
+# --- In a custom training loop --------------------------------------------------------------------
 
 
 def by_loop(log_dir: str, name: str, options: dict) -> None:
@@ -157,7 +158,7 @@ def show(history: pd.DataFrame) -> None:
 
 
 def options(strategy: str, devices: list[str]) -> dict:
-    """What a strategy for one process is told: its devices."""
+    """Return the options of a strategy for one process: its devices."""
     if len(devices) > 1 and all(name.startswith("cpu:") for name in devices):
         (cpu,) = tf.config.list_physical_devices("CPU")  # which is one device, unless it is split
         parts = [tf.config.LogicalDeviceConfiguration() for _ in devices]

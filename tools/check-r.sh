@@ -14,12 +14,11 @@ if [ $# = 1 ]; then cp "$1" .cache/check/; else tools/build-r.sh .cache/check; f
 # With NOT_CRAN the examples run; those with keras3 only where it is (tools/setup-keras3.sh). They start processes and
 # train, so they may take their time. No network is asked for: neither the clock nor repositories of packages.
 NOT_CRAN=true
-[ ! -d .cache/keras3 ] || R_LIBS=$PWD/.cache/keras3${R_LIBS:+:$R_LIBS}
 # Many short processes, which start and end fast as in tests/conftest.py.
 OPENBLAS_NUM_THREADS=1
 R_NSIZE=4M
 PYTHONPATH=$PWD/tests/without:$PWD/tests/startup
-export NOT_CRAN OPENBLAS_NUM_THREADS R_NSIZE PYTHONPATH ${R_LIBS:+R_LIBS}
+export NOT_CRAN OPENBLAS_NUM_THREADS R_NSIZE PYTHONPATH
 examples=--no-examples
 if [ $# = 1 ] || [ -n "${SLOW:-}" ]; then examples=; fi
 cd .cache/check

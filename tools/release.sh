@@ -31,8 +31,6 @@ version=$(.venv/bin/python -c 'import tfdistr; print(tfdistr.__version__)')
 python3 tools/sbom.py "dist/tfdistr-$version.cdx.json"
 
 say "The R package"
-# Without packages that are only suggested, R CMD check --as-cran asks CRAN about them, which not every machine reaches.
-tools/setup-keras3.sh
 "$work/source/tools/build-r.sh" "$root/dist"
 tools/check-r.sh dist/tfdistr_*.tar.gz
 

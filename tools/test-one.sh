@@ -18,7 +18,6 @@ pytest() { # pytest PYTHON TEST...
 }
 
 r() { # r NAME of a file of tests/testthat
-  tools/setup-keras3.sh
   Rscript tools/test-r.R "$1"
 }
 

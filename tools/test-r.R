@@ -12,7 +12,6 @@ Sys.setenv(
   PYTHONPATH = paste(normalizePath(c("tests/without", "tests/startup")), collapse = .Platform$path.sep),
   OPENBLAS_NUM_THREADS = "1",
   R_NSIZE = "4M",
-  KERAS3_LIBRARY = file.path(getwd(), ".cache", "keras3"), # made by tools/setup-keras3.sh
   OWNER_OF_TEST = sub(".*=", "", mark),
   TMPDIR = folder
 )

@@ -127,16 +127,12 @@ no_gpus <- function() {
   if (length(gpus)) c(CUDA_VISIBLE_DEVICES = "")
 }
 
-# Where tools/setup-keras3.sh has installed keras3, or the test is skipped.
-keras3_library <- function() {
-  folder <- Sys.getenv("KERAS3_LIBRARY")
-  there <- dir.exists(file.path(folder, "keras3"))
+# R_LIBS for a session that attaches keras3. Without keras3 the test is skipped.
+libraries <- function() {
+  there <- length(find.package("keras3", quiet = TRUE)) > 0L
   testthat::skip_if_not(there, "keras3 is not here (tools/setup-keras3.sh)")
-  folder
+  paste(.libPaths(), collapse = .Platform$path.sep)
 }
-
-# R_LIBS for a session that attaches keras3, whose reticulate is newer than that of the tests.
-libraries <- function() paste(c(keras3_library(), .libPaths()), collapse = .Platform$path.sep)
 
 # For tests that only `make test-all` runs, with the reason.
 skip_slow <- function(why) {

@@ -1,5 +1,4 @@
-# Models that are written with keras3, in R sessions of their own: keras3 needs a newer reticulate than the
-# session of the tests has.
+# Models that are written with keras3, in separate R sessions: the session of the tests does not attach it.
 
 # nolint start: object_usage_linter. The functions of testthat and of helper-jobs.R.
 # The result of scripts/keras3.R for some cases.
@@ -86,7 +85,7 @@ test_that("keras3#1016: R sessions with TF_CONFIG train a model of pipes as one 
 test_that("whichever of keras3 and tfdistr is loaded first, reticulate gets the TensorFlow of tfdistr", {
   skip_slow("R sessions load keras3 and TensorFlow")
   skip_if(has_nvidia_card(), "a card of NVIDIA")
-  uv <- Filter(file.exists, c(file.path(dirname(keras3_library()), "../.tools/uv/bin/uv"), Sys.which("uv")))
+  uv <- normalizePath(Filter(file.exists, c("../../.tools/uv/bin/uv", Sys.which("uv"))))
   skip_if_not(length(uv) > 0L, "uv is not here")
   for (order in list(c("keras3", "tfdistr"), c("tfdistr", "keras3"))) {
     wanted <- withr::local_tempfile()

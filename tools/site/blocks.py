@@ -8,7 +8,11 @@ from pathlib import Path
 
 _FENCE = r"^```{language}\n.*?^```$\n"
 _BOTH = re.compile(
-    _FENCE.format(language="r") + r"\n+" + _FENCE.format(language="python"), re.MULTILINE | re.DOTALL
+    "|".join(
+        _FENCE.format(language=r) + r"\n+" + _FENCE.format(language=python)
+        for r, python in (("r", "python"), ("diff", "diff"))
+    ),
+    re.MULTILINE | re.DOTALL,
 )
 _COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
 _SCRIPTS = re.compile(r"^<!-- scripts: (\S+) -->$", re.MULTILINE)
@@ -16,12 +20,12 @@ _DIAGRAM = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+\.svg)\)$", re.MULTILINE | re.DO
 
 
 def tabs(markdown: str) -> str:
-    """Code in R that the same code in Python follows becomes two tabs. Comments for the tests go."""
+    """Make two tabs of R code and the Python code after it, or of their diffs. Comments for the tests go."""
     return _BOTH.sub(_in_tabs, _COMMENT.sub("", markdown))
 
 
 def _in_tabs(match: re.Match[str]) -> str:
-    parts = re.split(r"(?<=^```\n)\n+(?=^```python)", match[0], flags=re.MULTILINE)
+    parts = re.split(r"(?<=^```\n)\n+(?=^```(?:python|diff)$)", match[0], flags=re.MULTILINE)
     shown = zip(("R", "Python"), parts, strict=True)
     return "\n".join(f'=== "{title}"\n\n{_indented(part)}' for title, part in shown)
 

@@ -4,11 +4,12 @@ A comment in the line above a block of Python or R says what becomes of it:
 
     <!-- run -->                     the block is a script, which prints the next block, if that is text
     <!-- run: COMMAND -->            the same by another command, whose script gets the text of the block
-    <!-- run with README -->         the same after the `model` of the README (or docs/start.md: start)
+    <!-- run with demo -->           the same after the `model` of examples/demo (or docs/start.md: start)
     <!-- run by: FILE -->            the test in FILE runs it
     <!-- not run: REASON -->         nothing runs it, for this reason
 
-Blocks in other languages are no programs: text and console show what was printed, sh is for a shell.
+Blocks in other languages are no programs: text and console show what was printed, sh is for a shell. A diff with
+`<!-- run: python FILE.py -->` above is two programs: both of its sides run.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -58,15 +61,17 @@ class Block:
     code: str
     #: What the comment above says: "run", "run by", "not run", or "" without such a comment.
     mark: str
-    #: The page whose function `model` comes before it.
+    #: Where the function `model` comes from that it needs: "demo" or a page.
     after: str
     #: The command, the file of a test, or the reason.
     detail: str
     #: What it prints, if the next block is that; else None.
     output: str | None
+    #: "before" or "after" for a side of a diff.
+    side: str = ""
 
     def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{self.page.relative_to(ROOT)}:{self.line}{self.side and '-'}{self.side}"
 
     @property
     def file(self) -> str:
@@ -89,13 +94,25 @@ def blocks(page: Path) -> list[Block]:
     made = []
     for match, following in itertools.zip_longest(found, found[1:]):
         comment, _, language, code = match.groups()
-        mark, page_with_model, detail = _said(comment or "")
+        mark, after, detail = _said(comment or "")
         shown = following if following and following[3] in ("text", "console") else None
-        made.append(Block(
-            page, text[: match.start(3)].count("\n") + 1, language, code, mark, page_with_model, detail,
+        block = Block(
+            page, text[: match.start(3)].count("\n") + 1, language, code, mark, after, detail,
             _printed(shown) if shown else None,
-        ))  # fmt: skip
+        )  # fmt: skip
+        made += _sides(block) if language == "diff" and mark == "run" else [block]
     return made
+
+
+def _sides(diff: Block) -> list[Block]:
+    """The programs that a diff leads from and to. The page shows what the second one prints."""
+    language = "r" if diff.file.endswith(".R") else "python"
+
+    def side(name: str, signs: str, output: str | None) -> Block:
+        lines = [line[1:] for line in diff.code.splitlines() if line[:1] in signs]
+        return attrs.evolve(diff, language=language, code="\n".join([*lines, ""]), output=output, side=name)
+
+    return [side("before", " -", None), side("after", " +", diff.output)]
 
 
 def _said(comment: str) -> tuple[str, str, str]:
@@ -113,11 +130,14 @@ def programs() -> Iterator[Block]:
         yield from (block for block in blocks(page) if block.language in PROGRAMS)
 
 
-def head(page: str, language: str) -> str:
-    """The function `model` of the first block of a page, and what it needs."""
-    path = ROOT / "README.md" if page == "README" else ROOT / "docs" / f"{page}.md"
-    first = next(block for block in blocks(path) if block.language == language)
-    return first.code.split("\nfit ")[0].rstrip() + "\n\n"
+def head(place: str, language: str) -> str:
+    """The function `model` of examples/demo, or of the first block of a page, and what it needs."""
+    if place == "demo":
+        code = (ROOT / "examples" / ("demo.py" if language == "python" else "demo.R")).read_text()
+    else:
+        page = ROOT / "docs" / f"{place}.md"
+        code = next(block for block in blocks(page) if block.language == language).code
+    return code.split("\nfit ")[0].rstrip() + "\n\n"
 
 
 def script(block: Block) -> str:
@@ -126,21 +146,25 @@ def script(block: Block) -> str:
 
 
 def environment() -> dict[str, str]:
-    """R finds keras3 where `make test-r` has put it."""
-    keras3 = ROOT / ".cache" / "keras3"
-    libraries = [str(keras3), *filter(None, [os.environ.get("R_LIBS")])]
+    """The variables with which blocks run: on the processor, and in R with this Python."""
     return {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": "", "RETICULATE_PYTHON": sys.executable,
-            "R_LIBS": os.pathsep.join(libraries), "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+            "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
 
 
 def lacks(block: Block) -> str | None:
     """What this machine lacks to run a block."""
     if block.language == "r" and not shutil.which("Rscript"):
         return "R"
-    keras3 = ROOT / ".cache" / "keras3" / "keras3"
-    if block.language == "r" and "library(keras3)" in script(block) and not keras3.is_dir():
-        return "keras3, which make test-r installs"
+    if block.language == "r" and "library(keras3)" in script(block) and not has_keras3():
+        return "keras3, which make setup installs"
     return None
+
+
+@cache
+def has_keras3() -> bool:
+    """Whether R has keras3."""
+    program = "quit(status = !length(find.package('keras3', quiet = TRUE)))"
+    return subprocess.run(["Rscript", "--no-init-file", "-e", program]).returncode == 0
 
 
 def run(block: Block, folder: Path, timeout: float = 240) -> str:
@@ -167,8 +191,8 @@ def run(block: Block, folder: Path, timeout: float = 240) -> str:
 def difference(expected: str, printed: str) -> str | None:
     """Where a page shows something else than was printed, or None.
 
-    A line "..." stands for any lines. Seconds, process ids, names of hosts and temporary folders may be
-    others, and numbers may differ as they do between processors.
+    A line "..." stands for any lines. Seconds, percentages, process ids, names of hosts and temporary folders may
+    be others, and numbers may differ as they do between processors.
     """
     lines = [line.rstrip() for line in printed.splitlines() if not _OF_TENSORFLOW.match(line)]
     at = 0
@@ -196,6 +220,6 @@ def _near(wanted: str, printed: str, before: str, after: str) -> bool:
     one, other = float(wanted), float(printed)
     whole = wanted.isdigit() and printed.isdigit()
     is_process = before.endswith("process ") or (_TASK.search(before) and after.startswith(" done"))
-    if after.startswith(" s") or (whole and (is_process or min(one, other) > 999)):
+    if after.startswith((" s", " %")) or (whole and (is_process or min(one, other) > 999)):
         return True
     return one == other if whole else abs(one - other) <= max(0.05, 0.05 * abs(one))

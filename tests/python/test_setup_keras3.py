@@ -1,0 +1,133 @@
+"""`tools/setup-keras3.sh`: from CRAN, else from a folder, else one line; with small packages of these names."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+pytestmark = [
+    pytest.mark.skipif(not shutil.which("Rscript"), reason="no R"),
+    pytest.mark.timeout(120),
+]
+
+
+def package(folder: Path, name: str, version: str, imports: str = "") -> None:
+    """Write a source package without code into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = {
+        "Package": name, "Version": version, "Title": "A Package", "Description": "A package.",
+        "License": "MIT", "Author": "A", "Maintainer": "A <a@example.org>", "Imports": imports,
+    }  # fmt: skip
+    texts = {
+        "DESCRIPTION": "".join(f"{key}: {value}\n" for key, value in fields.items() if value),
+        "NAMESPACE": "",
+    }
+    with tarfile.open(folder / f"{name}_{version}.tar.gz", "w:gz") as archive:
+        for file, text in texts.items():
+            entry = tarfile.TarInfo(f"{name}/{file}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+class Setup:
+    """A checkout with nothing but tools/, and an R without packages, which reaches no CRAN."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.library, self.packages = (folder / name for name in ("checkout", "library", "packages"))
+        shutil.copytree(ROOT / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+        self.library.mkdir()
+        programs = folder / "programs"
+        programs.mkdir()
+        # R is not apt's, so nothing is installed from apt.
+        (programs / "dpkg-query").write_text("#!/bin/sh\nexit 1\n")
+        (programs / "dpkg-query").chmod(0o755)
+        self.profile = folder / "Rprofile"
+        self.use_cran(folder / "no-cran")
+        self.env = os.environ | {
+            "R_LIBS": str(self.library), "R_LIBS_SITE": str(self.library), "R_LIBS_USER": str(self.library),
+            "R_PROFILE_USER": str(self.profile), "KERAS3_PACKAGES": str(self.packages),
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        }  # fmt: skip
+
+    def use_cran(self, folder: Path) -> None:
+        """Make a folder the CRAN mirror of this R."""
+        self.profile.write_text(f'options(repos = c(CRAN = "file://{folder}"))\n')
+
+    def run(self) -> list[str]:
+        ended = subprocess.run(
+            [self.root / "tools" / "setup-keras3.sh"], env=self.env, capture_output=True, text=True
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return ended.stdout.splitlines()
+
+    def installed(self) -> list[str]:
+        return sorted(path.name for path in self.library.iterdir())
+
+
+@pytest.fixture
+def setup(tmp_path) -> Setup:
+    return Setup(tmp_path)
+
+
+def test_from_cran_before_the_folder_and_only_once(setup, tmp_path):
+    cran = tmp_path / "cran"
+    for name in ("keras3", "tfdatasets"):
+        package(cran / "src" / "contrib", name, "2.0")
+        package(setup.packages, name, "1.0")
+    program = "tools::write_PACKAGES(commandArgs(TRUE), type = 'source')"
+    subprocess.run(["Rscript", "--vanilla", "-e", program, cran / "src" / "contrib"], check=True)
+    setup.use_cran(cran)
+    assert setup.run() == [f"==> R packages keras3 and tfdatasets from file://{cran}"]
+    assert "Version: 2.0" in (setup.library / "keras3" / "DESCRIPTION").read_text()
+    assert setup.run() == []
+
+
+def test_from_the_folder_with_what_they_need(setup):
+    package(setup.packages, "keras3", "1.0", "reticulate (>= 1.42)")
+    package(setup.packages, "tfdatasets", "1.0", "keras3")
+    package(setup.packages, "reticulate", "1.46")
+    package(setup.packages, "config", "1.0")  # nothing needs it
+    said = setup.run()
+    assert len(said) == 1
+    assert said[0].startswith("==> R packages keras3 and tfdatasets from file:///")
+    assert setup.installed() == ["keras3", "reticulate", "tfdatasets"]
+    assert not list((setup.root / ".cache").glob("keras3-*"))
+
+
+def test_one_line_where_neither_is_there_and_a_new_try_when_the_folder_changes(setup):
+    missing = (
+        f"==> keras3 is not installed (CRAN cannot be reached, and {setup.packages} has no source package of it)."
+        " tfdistr works without it."
+    )
+    assert setup.run() == [missing]
+    assert setup.run() == []
+    package(setup.packages, "keras3", "1.0", "nowhere")
+    said = setup.run()
+    assert len(said) == 2
+    assert said[1] == "==> keras3 is not installed (see .cache/keras3.log). tfdistr works without it."
+    assert "nowhere" in (setup.root / ".cache" / "keras3.log").read_text()
+    assert setup.installed() == []
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, ["examples/demo.R"]),
+        (1, ["==> R has no keras3: the model of examples/demo_without_keras3.R comes from "
+             'reticulate::import("keras").', "examples/demo_without_keras3.R"]),
+    ],
+)  # fmt: skip
+def test_the_demo_uses_keras3_if_it_is_there(tmp_path, status, said):
+    rscript = tmp_path / "Rscript"
+    rscript.write_text(f'#!/bin/sh\ncase "$*" in *find.package*) exit {status};; esac\necho "$@"\n')
+    rscript.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run([ROOT / "tools" / "demo-r.sh"], env=env, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == said
