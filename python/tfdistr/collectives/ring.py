@@ -251,7 +251,11 @@ class TensorFlowCollectives(Collectives):
                     timeout_seconds=self._timeout,
                     **attributes,
                 )
-            return [result, *began, _time_after(result)] if timed else [result]
+            if not timed:
+                return [result]
+            ended = _time_after(result)
+            with tf.control_dependencies([ended]):  # nothing that needs the result comes before the time
+                return [tf.identity(result), *began, ended]
 
         return tf.function(collective, autograph=False, experimental_attributes={"_noinline": True})
 

@@ -221,8 +221,11 @@ class Steps:
             asked = _time_after(number)
             with tf.control_dependencies([asked]):
                 given = arguments(number)
-            waited = _add_wait(waited, asked, ended, _time_after(given))
-            outputs = self._one(*given)
+            now = _time_after(given)
+            waited = _add_wait(waited, asked, ended, now)
+            # Otherwise a thread that has both to do could take the step first, and then the time.
+            with tf.control_dependencies([now, ended]):
+                outputs = self._one(*given)
             return number + 1, outputs, waited, _time_after(outputs)
 
         with tf_internals.loop_of(one):
