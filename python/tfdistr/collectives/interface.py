@@ -230,16 +230,6 @@ class Collectives(ABC):
         """Seconds that this worker has spent in collectives of tensors, or None if that is not known."""
         return None
 
-    def begin_waits(self) -> None:
-        """Count the waits for peers from now on; see ``waited()``."""
-
-    def waited(self) -> float | None:
-        """Return the part of ``seconds`` until the last worker had come, since ``begin_waits()``.
-
-        All workers call it: they compare their times. None if it is not known.
-        """
-        return None
-
     @property
     def share_a_host(self) -> bool | None:
         """True if all workers run on one host, False if not, None if that is not known."""
@@ -260,6 +250,17 @@ class Collectives(ABC):
     @abstractmethod
     def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Concatenate the workers' tensors, which have one dimension and these lengths."""
+
+    @abstractmethod
+    def begin_waits(self) -> None:
+        """Count the waits for peers from now on; see ``waited()``."""
+
+    @abstractmethod
+    def waited(self) -> float | None:
+        """Return the part of ``seconds`` until the last worker had come, since ``begin_waits()``.
+
+        All workers call it: they compare their times. None if it is not known.
+        """
 
     @abstractmethod
     def exchange(self, text: str) -> list[str]:

@@ -103,6 +103,12 @@ class TensorFlowCollectives(Collectives):
         """Seconds with a collective under way, while this worker may compute; None if GPUs exchange."""
         return None if self._order else float(self._clock.numpy()[0]) + self._eager_seconds
 
+    def begin_waits(self) -> None:
+        pass  # no worker knows when the last one has come
+
+    def waited(self) -> None:
+        return None
+
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
         rows = tf.shape(tensor)[axis]

@@ -83,7 +83,7 @@ class FitSummary:
             shares = [_percent(times[name] / total) if name in times else "" for name in names]
             rows.append([str(times["index"]), f"{total:.1f}", *shares])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
         return ["", *lines, "", self.bottleneck]
 
 
@@ -102,7 +102,8 @@ def time_line(times: Sequence[Mapping[str, Any]]) -> str | None:
     if not times:
         return None
     shares = {name: fmean(_share(row, name) for row in times) for name in _known(times)}
-    parts = [f"{_words(name)} {_percent(share)}" for name, share in shares.items() if _percent(share) != "0 %"]
+    shown = {_words(name): _percent(share) for name, share in shares.items()}
+    parts = [f"{name} {percent}" for name, percent in shown.items() if percent != _percent(0.0)]
     return f"Time: {max(map(_total, times)):.1f} s: {', '.join(parts)}"
 
 

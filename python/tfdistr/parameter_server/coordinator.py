@@ -41,10 +41,10 @@ from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.job import Job
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
+from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
-from tfdistr.training.step_times import StepTimes
 from tfdistr.training.watchdog import Watchdog, progress
 
 log = logging.getLogger("tfdistr")

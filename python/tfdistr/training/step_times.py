@@ -6,7 +6,7 @@ The worker that trains measures them itself, on the thread of its training loop:
   the rendezvous, the tracing of the step, and the restored checkpoint of a run that resumes.
 * waiting_for_peers: in collectives, until the last worker had come.
 * exchanging: in collectives, after that.
-* waiting_for_data: until the next batch was there. Batches of arrays are gathered on this thread; that counts.
+* waiting_for_data: until the next batch was there. If this thread gathers it from arrays, that counts.
 * checkpoints, callbacks: in the checkpoint manager and in Keras callbacks, without their collectives.
 * computing: the rest.
 

@@ -26,7 +26,13 @@ from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader, check_labels
 from tfdistr.training.loop import fit, runs_own_loop
-from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of, warn_if_slower_than_one
+from tfdistr.training.reporter import (
+    OnEvent,
+    Reporter,
+    examples_of_epoch,
+    history_of,
+    warn_if_slower_than_one,
+)
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks

@@ -129,9 +129,14 @@ def test_a_call_counts_for_one_training_only(clock):
 def test_a_part_is_measured_until_an_error(clock):
     times = StepTimes()
     times.step_done()
-    with pytest.raises(ValueError, match="of the callback"), times.measure("callbacks"):
-        clock.now += 1.0
-        raise ValueError("of the callback")
+
+    def fail() -> None:
+        with times.measure("callbacks"):
+            clock.now += 1.0
+            raise ValueError("of the callback")
+
+    with pytest.raises(ValueError, match="of the callback"):
+        fail()
     assert times.finish()["callbacks"] == 1.0
 
 
