@@ -20,6 +20,9 @@ new_fit <- function(result, model = NULL, errors = NULL) {
     text = as.character(parts$text),
     long = frame_of(parts$long),
     wide = frame_of(parts$wide),
+    times = if (length(parts$times)) frame_of(parts$times),
+    time_lines = as.character(parts$time_lines),
+    bottleneck = parts$bottleneck,
     session = session,
     saved = save_fit(result, model),
     class = "tfdistr_fit"
@@ -116,7 +119,7 @@ print.tfdistr_fit <- function(x, ...) {
 
 #' The result of a training job
 #'
-#' * `summary()`: give the history and the status of each worker.
+#' * `summary()`: give the history, the status of each worker, where its time went, and the bottleneck.
 #' * `plot()`: plot the history: one panel for each metric, with training and validation. It uses ggplot2 if
 #'   this is installed, else base graphics. `autoplot()` of ggplot2 returns that plot.
 #' * `as.data.frame()`: give the history as a data frame: one row for each epoch and metric.
@@ -130,7 +133,12 @@ print.tfdistr_fit <- function(x, ...) {
 #' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base
 #'   graphics draw it; else not used.
 #' @return `summary()`: a list of class `summary.tfdistr_fit` with `title`, `history` (a data frame with a row
-#'   for each epoch and a column for each metric) and `workers`. `plot()`: its argument, invisibly.
+#'   for each epoch and a column for each metric), `workers`, `times` and `bottleneck` (one sentence that names
+#'   what limits the speed). `times` is a data frame with a row for each worker that has trained, and its
+#'   seconds since its last start: `computing`, `waiting_for_peers`, `exchanging`, `waiting_for_data`,
+#'   `checkpoints`, `callbacks` and `start` (until the first step is done). A part that cannot be measured is
+#'   not there: its time is in `computing`, and that of `waiting_for_peers` with the ring in `exchanging`. The
+#'   printed shares are those of the worker's own time. `plot()`: its argument, invisibly.
 #'   `as.data.frame()`: a data frame with a row for each epoch and metric and the columns `epoch` (from 1),
 #'   `metric`, `value` and `data` ("training" or "validation").
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
@@ -147,7 +155,11 @@ print.tfdistr_fit <- function(x, ...) {
 #' @export
 summary.tfdistr_fit <- function(object, ...) {
   structure(
-    list(title = attr(object, "text")[[1L]], history = attr(object, "wide"), workers = object$workers),
+    list(
+      title = attr(object, "text")[[1L]], history = attr(object, "wide"), workers = object$workers,
+      times = attr(object, "times"), bottleneck = attr(object, "bottleneck")
+    ),
+    time_lines = attr(object, "time_lines"),
     class = "summary.tfdistr_fit"
   )
 }
@@ -159,6 +171,7 @@ print.summary.tfdistr_fit <- function(x, ...) {
   print(x$history, digits = 4L, row.names = FALSE)
   cli::cat_line()
   print(x$workers[names(x$workers) != "log"], digits = 3L, row.names = FALSE)
+  cli::cat_line(attr(x, "time_lines"))
   invisible(x)
 }
 

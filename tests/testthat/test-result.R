@@ -1,9 +1,11 @@
 # A result as the core gives it, with fixed numbers.
-some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss = c(2, 1), freq = 1L) {
+some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss = c(2, 1), freq = 1L,
+                     times = NULL) {
   rows <- list(
     list(index = 0L, host = "here", pid = 10L, status = "done", seconds = 3.25, log = "/run/0.log"),
     list(index = 1L, host = "here", pid = 11L, status = "done", seconds = 3.5, log = NULL, exit_code = 0L)
   )
+  rows <- Map(function(row, times) c(row, if (!is.null(times)) list(times = times)), rows, times %||% list(NULL))
   params <- list(
     batch_size = batch_size, epochs = 2L, seed = 1L, workers = workers, initial_epoch = 0L,
     validation_freq = freq
@@ -58,6 +60,21 @@ test_that("results are printed and summarized", {
   expect_identical(summary(some_fit())$history$loss, c(1.5, 0.25))
   expect_identical(summary(some_fit(val_loss = 2, freq = 2L))$history$val_loss, c(NA, 2))
   expect_output(print(some_fit(val_loss = c(1, NaN))), "  val_loss: NaN\n", fixed = TRUE)
+})
+
+test_that("a result shows where the time went, beside its data frame of workers", {
+  of_first <- list(computing = 1, waiting_for_peers = 1.5, exchanging = 0.5, callbacks = 0, start = 0.25)
+  of_second <- list(computing = 2.5, waiting_for_peers = 0, exchanging = 0.5, callbacks = 0, start = 0.5)
+  fit <- some_fit(times = list(of_first, of_second))
+  expect_identical(fit$workers, some_fit()$workers)
+  expect_snapshot(fit)
+  expect_snapshot(summary(fit))
+  expect_identical(summary(fit)$times, data.frame(index = 0:1, rbind(
+    as.data.frame(of_first), as.data.frame(of_second)
+  )))
+  expect_match(summary(fit)$bottleneck, "Bottleneck: worker 1. ", fixed = TRUE)
+  expect_null(summary(some_fit())$times)
+  expect_null(summary(some_fit())$bottleneck)
 })
 
 test_that("the history as a data frame has a row for each epoch and metric", {

@@ -252,6 +252,17 @@ class Collectives(ABC):
         """Concatenate the workers' tensors, which have one dimension and these lengths."""
 
     @abstractmethod
+    def begin_waits(self) -> None:
+        """Count the waits for peers from now on; see ``waited()``."""
+
+    @abstractmethod
+    def waited(self) -> float | None:
+        """Return the part of ``seconds`` until the last worker had come, since ``begin_waits()``.
+
+        All workers call it: they compare their times. None if it is not known.
+        """
+
+    @abstractmethod
     def exchange(self, text: str) -> list[str]:
         """Return the ``text`` of each worker, in the order of the workers. Not for use in a graph.
 

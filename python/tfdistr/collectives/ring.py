@@ -64,6 +64,9 @@ class TensorFlowCollectives(Collectives):
         self._exchanges = 0
         with tf.device("CPU:0"):
             self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
+            # The seconds with a collective of a graph under way, and when the last of them ended.
+            self._clock = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False, name="clock")
+        self._eager_seconds = 0.0
         self._adds_in_order = "GPU" not in device
         # NCCL operations must start in the same order on all workers; a shared resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
@@ -94,6 +97,17 @@ class TensorFlowCollectives(Collectives):
     @property
     def traffic(self) -> Traffic:
         return Traffic(*map(int, self._traffic.numpy()))
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds with a collective under way, while this worker may compute; None if GPUs exchange."""
+        return None if self._order else float(self._clock.numpy()[0]) + self._eager_seconds
+
+    def begin_waits(self) -> None:
+        pass  # no worker knows when the last one has come
+
+    def waited(self) -> None:
+        return None
 
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
@@ -224,19 +238,30 @@ class TensorFlowCollectives(Collectives):
         return tf.concat([part[: lengths[i]] for i, part in enumerate(parts)], 0)
 
     def _operation(self, operation: Callable[..., tf.Tensor], **attributes: Any) -> Any:
-        """Return a `tf.function` of a tensor and a key, so that all tensors of one shape share a trace."""
+        """Return a `tf.function` of a tensor and a key, so that all tensors of one shape share a trace.
 
-        def collective(tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-            return operation(
-                input=tensor,
-                group_size=self.num_workers,
-                group_key=_GROUP_KEY,
-                instance_key=key,
-                ordering_token=self._order,
-                communication_hint=self._hint,
-                timeout_seconds=self._timeout,
-                **attributes,
-            )
+        In a graph it also returns the times when the collective began and ended, except for GPUs.
+        """
+
+        def collective(tensor: tf.Tensor, key: tf.Tensor) -> list[tf.Tensor]:
+            timed = not (tf.executing_eagerly() or self._order)
+            began = [_time_after(tensor, key)] if timed else []
+            with tf.control_dependencies(began):
+                result = operation(
+                    input=tensor,
+                    group_size=self.num_workers,
+                    group_key=_GROUP_KEY,
+                    instance_key=key,
+                    ordering_token=self._order,
+                    communication_hint=self._hint,
+                    timeout_seconds=self._timeout,
+                    **attributes,
+                )
+            if not timed:
+                return [result]
+            ended = _time_after(result)
+            with tf.control_dependencies([ended]):  # nothing that needs the result comes before the time
+                return [tf.identity(result), *began, ended]
 
         return tf.function(collective, autograph=False, experimental_attributes={"_noinline": True})
 
@@ -245,7 +270,26 @@ class TensorFlowCollectives(Collectives):
         with tf.control_dependencies([tensor]), tf.device("CPU:0"):
             sent = tf.size(tensor, tf.int64) * tensor.dtype.size
             key = tf.cast(self._traffic.assign_add(tf.stack([1, sent]), read_value=True)[0], tf.int32)
-        return _outside_of_loops(collective, tensor, key)
+        began = time.monotonic()
+        result, *times = _outside_of_loops(collective, tensor, key)
+        if times:
+            self._count_seconds(*times)
+        elif tf.executing_eagerly():
+            self._eager_seconds += time.monotonic() - began
+        return result
+
+    def _count_seconds(self, began: tf.Tensor, ended: tf.Tensor) -> None:
+        """Count the seconds of a collective that no earlier collective has counted: packs may overlap."""
+        with tf.device("CPU:0"):
+            seconds, last = tf.unstack(self._clock.read_value())
+            seconds += tf.maximum(ended - tf.maximum(began, last), 0.0)
+            self._clock.assign(tf.stack([seconds, tf.maximum(ended, last)]))
+
+
+def _time_after(*tensors: tf.Tensor) -> tf.Tensor:
+    """Return the time in seconds when the tensors have been computed."""
+    with tf.control_dependencies(tensors), tf.device("CPU:0"):
+        return tf.timestamp()
 
 
 def _carried(tensor: tf.Tensor, dtype: tf.DType = tf.float16) -> tf.Tensor:
@@ -254,18 +298,20 @@ def _carried(tensor: tf.Tensor, dtype: tf.DType = tf.float16) -> tf.Tensor:
     return tf.bitcast(tensor, dtype) if half else tensor
 
 
-def _outside_of_loops(collective: Any, tensor: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Return ``collective(tensor, key)``, called so that TensorFlow identifies it only by its key.
+def _outside_of_loops(collective: Any, tensor: tf.Tensor, key: tf.Tensor) -> list[tf.Tensor]:
+    """Call ``collective(tensor, key)`` so that TensorFlow identifies it only by its key.
 
     ``collective`` is a `tf.function`. In a loop TensorFlow adds the iteration to the key. Each worker chooses
     how many steps a call of its training loop makes. So workers in different iterations would wait for each
     other forever.
     """
     if tf.executing_eagerly():
-        return collective.python_function(tensor, key)
+        results: list[tf.Tensor] = collective.python_function(tensor, key)
+        return results
     traced = collective.get_concrete_function(tensor, key)
     traced.add_to_graph(tf.compat.v1.get_default_graph())
     arguments = [tensor, key, *traced.captured_inputs]
     # The usual call is stateful: it would wait for the previous collective.
-    [result] = tf.raw_ops.PartitionedCall(args=arguments, Tout=[tensor.dtype], f=traced)
-    return tf.ensure_shape(result, traced.output_shapes)
+    types = [output.dtype for output in traced.outputs]
+    results = tf.raw_ops.PartitionedCall(args=arguments, Tout=types, f=traced)
+    return list(map(tf.ensure_shape, results, traced.output_shapes))

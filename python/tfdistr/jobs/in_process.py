@@ -167,7 +167,7 @@ def _trained(job: Job, training: Training) -> LazyModel:
 
 def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> Outcome:
     worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
-              "seconds": trained.seconds, "log": None, **row}  # fmt: skip
+              "seconds": trained.seconds, "log": None, "times": trained.times, **row}  # fmt: skip
     return Outcome(
         history=trained.history,
         params={

@@ -276,6 +276,6 @@ def _record_result(result: Outcome, run_dir: Path, stored: StoredRun | None) -> 
 
 def _rows(statuses: Sequence[WorkerStatus], backend: Backend) -> list[dict[str, Any]]:
     """Return the final state of each process, with its task if the processes have different tasks."""
-    rows = [vars(status) for status in statuses]
+    rows = [{k: v for k, v in vars(status).items() if (k, v) != ("times", None)} for status in statuses]
     tasks = backend.cluster.tasks
     return [{**row, "task": str(task)} for row, task in zip(rows, tasks, strict=True)] if tasks else rows

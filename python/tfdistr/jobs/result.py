@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
+from tfdistr.jobs.fit_summary import FitSummary, bottleneck_of, time_line, times_of
 from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.training.job import EpochRange
@@ -40,7 +41,10 @@ class FitResult(Outcome):
             is what really carried the gradients between the workers: "mpi", "ring" or "nccl"; "none" if one
             worker trained, or if the strategy's workers exchange no gradients.
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
-            output; None if it was this process).
+            output; None if it was this process). A worker that has trained also has times, its seconds since
+            its last start: computing, waiting_for_peers, exchanging, waiting_for_data, checkpoints, callbacks,
+            and start (until the first step is done). A part that cannot be measured is not there: its time is
+            in computing, and that of waiting_for_peers with the ring in exchanging.
         run_dir: Folder with the logs, or the URL of the store; None if the job ran in this process without
             a store.
         trained: How the model is made.
@@ -248,6 +252,21 @@ class FitResult(Outcome):
         validated = [epoch + 1 for epoch in made if known.validates(epoch)]
         return {name: validated if name.startswith("val_") else trained for name in self.history}
 
+    def summary(self) -> FitSummary:
+        """Summarize a result: what was trained, where the time of each worker went, and the bottleneck.
+
+        The shares are those of the worker's own time.
+
+        Returns:
+            An object that ``print()`` shows, with ``times`` and ``bottleneck``.
+
+        Example:
+            >>> fit.summary().bottleneck
+            'Bottleneck: none. The worker computed for 93 % of the time.'
+        """
+        times = times_of(self.workers)
+        return FitSummary(self._text(), times, bottleneck_of(times))
+
     def plot(self) -> matplotlib.figure.Figure:
         """Plot the history: one panel for each metric, with training and validation.
 
@@ -268,6 +287,10 @@ class FitResult(Outcome):
         return drawn
 
     def __str__(self) -> str:
+        line = time_line(times_of(self.workers))
+        return self._text() if line is None else f"{self._text()}\n{line}"
+
+    def _text(self) -> str:
         epochs = max(map(len, self.history.values()), default=0)  # a callback may have stopped it early
         batch = self.params["batch_size"]
         lines = [

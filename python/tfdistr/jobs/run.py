@@ -22,6 +22,7 @@ from tfdistr.training.given_model import as_model_factory, callers_model
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import TrainingArguments, make_job, timeouts
 from tfdistr.training.recovery_options import as_failures, check_recovery
+from tfdistr.training.step_times import note_call
 from tfdistr.utils.arguments import check_optional_path
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.packages import check_installed
@@ -57,6 +58,7 @@ def run_fit(
     The named arguments determine where the job is trained, and its reaction to failures. The other arguments
     describe the job; see ``make_job()``.
     """
+    note_call()
     check_installed()
     if cluster is None:
         tune_this_process(exact=arguments["virtual_workers"] is not None)

@@ -23,8 +23,10 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
 
     Returns:
         The attributes of the result; its text; its history as columns of a data frame, with a row for each
-        epoch and metric ("long"), or with a row for each epoch ("wide").
+        epoch and metric ("long"), or with a row for each epoch ("wide"); and the times of the workers, as
+        columns and as lines of text.
     """
+    summary = result.summary()
     lines = [line.rpartition(": ") for line in str(result).splitlines()]
     words = [f"{name}: {number_in_r(end)}" if name.startswith("  ") else name + sign + end
              for name, sign, end in lines]  # fmt: skip
@@ -38,6 +40,9 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
         "text": words,
         "long": _columns(rows, ("epoch", "metric", "value", "data")),
         "wide": _by_epoch(result),
+        "times": _columns(summary.times, list(dict.fromkeys(name for row in summary.times for name in row))),
+        "time_lines": list(map(in_r, summary.table_lines())),
+        "bottleneck": None if summary.bottleneck is None else in_r(summary.bottleneck),
     }
 
 

@@ -12,6 +12,7 @@ from tfdistr.collectives.mpi.world import finish, start_early
 from tfdistr.errors import STOPPED_STATUS, JobStoppedError
 from tfdistr.rendezvous.peer_failure import is_peer_failure, report
 from tfdistr.supervision.reporting import Foreign, ProcessOfJob, process_of_job
+from tfdistr.training.step_times import note_call
 from tfdistr.training.watchdog import on_failure
 from tfdistr.utils.trackers import end_runs
 
@@ -33,6 +34,7 @@ def run_worker(
         foreign: Returns the class of an error and its call stack in the other language; None for Python
             errors.
     """
+    note_call()
     with process_of_job(run_dir, index) as process:
         return _train(process, Path(run_dir), index, functions, foreign)
 
@@ -61,7 +63,7 @@ def _train(
 
             save_training(trained, run_dir)
         end_runs("FINISHED")
-        process.done()
+        process.done(trained.times)
         _leave(joined)
         return 0
     except JobStoppedError as stopped:  # all workers raise it after the same step

@@ -41,6 +41,7 @@ from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.job import Job
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
+from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
@@ -183,9 +184,10 @@ class _Chief:
         """Train, and copy the model to this process."""
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
+        times = StepTimes(unknown={"waiting_for_peers", "exchanging", "waiting_for_data"})
         listed = CallbackList(
             [*self._callbacks, reporter, self._report, StepsReporter(self._tell)], add_history=True,
-            epochs=job.epochs, steps=data.steps, verbose=0, model=model,
+            epochs=job.epochs, steps=data.steps, verbose=0, model=model, times=times,
         )  # fmt: skip
 
         def on_steps(done: int, logs: Any) -> None:
@@ -201,7 +203,7 @@ class _Chief:
         )
         started = time.monotonic()
         run_epochs(model, job.all_epochs, listed, train, test, manager)
-        seconds = time.monotonic() - started
+        seconds, parts = time.monotonic() - started, times.finish()
         trained = copy_here(job, model, data, listed.callbacks)
         return ServersTraining(
             model=trained,
@@ -211,6 +213,7 @@ class _Chief:
             communication="none",
             described=describe_model(trained) if isinstance(job.model, RFunction) else None,
             report=self._report.numbers(),
+            times=parts,
         )
 
     def _updates(self) -> OneByOne | Together:
@@ -300,7 +303,7 @@ class _CoordinatorPhase:
     ) -> None:
         assert data is not None
         self.done = 0
-        self._manager, self._callbacks = manager, callbacks.callbacks
+        self._manager, self._callbacks, self._times = manager, callbacks.callbacks, callbacks.times
         self._reported = 0.0
         self._on_steps = on_steps
         self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
@@ -347,7 +350,8 @@ class _CoordinatorPhase:
                 break
             if manager and self.done != total:  # no step is under way now
                 self._logs()
-                manager.after_steps(self._model, self._callbacks, epoch, self.done)
+                with self._times.measure("checkpoints"):
+                    manager.after_steps(self._model, self._callbacks, epoch, self.done)
         return self._logs()
 
     def _make(self, first: int, count: int, stop: str) -> None:
@@ -360,6 +364,8 @@ class _CoordinatorPhase:
 
         def end(made: int, outcomes: list[Outcome]) -> bool:
             progress()
+            if self._kind == "train":
+                self._times.step_done()
             self.done = before + made
             for outcome in outcomes:
                 self._sums = [a + b.numpy() for a, b in zip(self._sums, outcome.metrics, strict=True)]

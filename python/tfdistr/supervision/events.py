@@ -18,7 +18,7 @@ unsaved        (none): the job cannot have checkpoints, so a preemption saves no
 warning        message: what the user should know; of_user: true if the user's code has warned; category:
                "batch_loss" for a BatchLossWarning
 note           message: the progress of something
-done           seconds
+done           seconds; times: the seconds of each part of the training, if the process has trained
 stopped        message, fix: the job was preempted, and has saved a checkpoint
 failed         error_type, message, traceback (text or null), language ("python" or "r"),
                peer: true if the error only says that another worker was lost

@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tfdistr.clusters.worker_process import scratch_path
@@ -84,9 +84,14 @@ class ProcessOfJob:
         self.events = events
         self._began = time.monotonic()
 
-    def done(self) -> None:
-        """Report that the work is done."""
-        self.events.write("done", seconds=time.monotonic() - self._began)
+    def done(self, times: Mapping[str, float] | None = None) -> None:
+        """Report that the work is done.
+
+        Args:
+            times: The seconds of each part of the training, if the process has trained.
+        """
+        parts = {"times": dict(times)} if times else {}
+        self.events.write("done", seconds=time.monotonic() - self._began, **parts)
 
     def failed(self, error: BaseException, *, peer: bool = False, foreign: Foreign | None = None) -> None:
         """Report that the process has failed.

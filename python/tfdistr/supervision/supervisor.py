@@ -64,6 +64,7 @@ class WorkerStatus:
         seconds: How long its process ran.
         log: Path of the file with its output.
         exit_code: Its exit status, or minus the signal that killed it.
+        times: The seconds of each part of its training, if it has trained to the end.
     """
 
     index: int
@@ -73,6 +74,7 @@ class WorkerStatus:
     seconds: float
     log: str
     exit_code: int | None
+    times: dict[str, float] | None = None
 
 
 def run_workers(
@@ -156,6 +158,7 @@ class _Attempt:
         self._ready: set[int] = set()
         self._were_ready: set[int] = set()
         self._done: set[int] = set()
+        self._times: dict[int, dict[str, float]] = {}
         #: The error if the workers were preempted, and have saved a checkpoint.
         self.stopped: JobStoppedError | None = None
         self._failures: dict[int, Failure] = {}
@@ -212,6 +215,8 @@ class _Attempt:
             if kind == "stopped":
                 self.stopped = JobStoppedError(event["message"], fix=how_to_resume(self._run_dir))
             self._done.add(worker)
+            if "times" in event:
+                self._times[worker] = event["times"]
             self._changed = self._changed if self._failures else time.monotonic()
         if kind != "started":
             self._ready.add(worker)
@@ -344,6 +349,7 @@ class _Attempt:
                 seconds=process.seconds,
                 log=str(process.log),
                 exit_code=process.exit_code,
+                times=self._times.get(process.index),
             )
             for process in self._processes
         ]

@@ -12,6 +12,7 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.training.job import EpochRange
+from tfdistr.training.step_times import StepTimes
 
 _Logs = Mapping[str, Any] | None
 
@@ -21,7 +22,16 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
 
     The hooks of Keras 3.15 ignore every exception while they turn logs into Python numbers. So an interrupt
     at this moment would be lost.
+
+    Args:
+        *args: Those of Keras's list.
+        times: Measures the callbacks.
+        **kwargs: Those of Keras's list.
     """
+
+    def __init__(self, *args: Any, times: StepTimes | None = None, **kwargs: Any) -> None:
+        self.times = times or StepTimes()
+        super().__init__(*args, **kwargs)
 
     def on_train_begin(self, logs: _Logs = None) -> None:
         self._call("on_train_begin", numbers_of(logs))
@@ -54,13 +64,15 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
         self._call_of_batch("on_test_batch_end", batch, logs)
 
     def _call(self, hook: str, *arguments: Any) -> None:
-        for callback in self.callbacks:
-            getattr(callback, hook)(*arguments)
+        with self.times.measure("callbacks"):
+            for callback in self.callbacks:
+                getattr(callback, hook)(*arguments)
 
     def _call_of_batch(self, hook: str, batch: int, logs: _Logs) -> None:
         numbers = numbers_of(logs)
-        for callback in self.callbacks:
-            getattr(callback, hook)(batch, logs=numbers)  # by name, as Keras does
+        with self.times.measure("callbacks"):
+            for callback in self.callbacks:
+                getattr(callback, hook)(batch, logs=numbers)  # by name, as Keras does
 
 
 def numbers_of(logs: _Logs) -> dict[str, Any]:
@@ -146,7 +158,8 @@ def run_epochs(
             logs |= {f"val_{name}": value for name, value in tested.items()}
         callbacks.on_epoch_end(epoch, logs)
         if manager:
-            manager.after_epoch(model, callbacks.callbacks, epoch, train.done)
+            with callbacks.times.measure("checkpoints"):
+                manager.after_epoch(model, callbacks.callbacks, epoch, train.done)
         if model.stop_training:
             break
     train.finish()

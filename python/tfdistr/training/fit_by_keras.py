@@ -6,6 +6,8 @@ A callback is called for the epochs. So the user's ``fit`` can resume from a che
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +20,16 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
 from tfdistr.training.job import EpochRange
+from tfdistr.training.step_times import StepTimes
 from tfdistr.training.watchdog import progress
 
 log = logging.getLogger("tfdistr")
+
+_HOOKS = [
+    f"on_{what}_{when}"
+    for what in ("train", "epoch", "train_batch", "test", "test_batch")
+    for when in ("begin", "end")
+]
 
 #: Called with the number of finished steps of the epoch, and the logs of the last step.
 OnSteps = Callable[[int, Any], None]
@@ -36,6 +45,7 @@ def fit_by_keras(
     on_steps: OnSteps,
     weigh: Callable[[Any], Any] | None = None,
     manager: CheckpointManager | None = None,
+    times: StepTimes | None = None,
 ) -> dict[str, list[Any]]:
     """Train like ``fit`` of ``loop.py``, but with the model's own ``fit`` and with checkpoints after epochs.
 
@@ -44,6 +54,7 @@ def fit_by_keras(
             epochs.
     """
     check_read_by_keras(data, validation)
+    times = times or StepTimes()
     first = epochs.first
     kept = callbacks
     if manager:
@@ -52,7 +63,8 @@ def fit_by_keras(
         first = epochs.end if manager.ended else max(first, manager.start.epoch)
         if manager.found:
             build(model, data, optimizer=False)
-    saves = _Saves(model, manager, kept, first, data.steps) if manager else None
+    saves = _Saves(model, manager, kept, first, data.steps, times) if manager else None
+    hooks = _MeasuredHooks(times)
     dataset: Any = data.dataset
     history = model.fit(
         dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
@@ -63,7 +75,7 @@ def fit_by_keras(
         validation_steps=validation.steps if validation else None,
         validation_freq=epochs.validation_freq,
         shuffle=False,  # the data is already shuffled; Keras would warn
-        callbacks=[*kept, _Progress(on_steps), *([saves] if saves else [])],
+        callbacks=[hooks.begin, *kept, *([saves] if saves else []), hooks.end, _Progress(on_steps, times)],
         verbose=0,
     )
     if saves:
@@ -85,18 +97,56 @@ def check_read_by_keras(*read: WorkerData | None) -> None:
         )
 
 
+class _MeasuredHooks:
+    """The measurement of callbacks that Keras calls: ``begin`` is before them in Keras's list, ``end`` after.
+
+    A loop that calls only some callbacks is not measured.
+    """
+
+    def __init__(self, times: StepTimes) -> None:
+        self._times = times
+        self._running: tuple[str, contextlib.AbstractContextManager[None]] | None = None
+        self.begin, self.end = _Hooks(self._begin), _Hooks(self._end)
+
+    def _begin(self, hook: str) -> None:
+        self._running = (hook, self._times.measure("callbacks"))
+        self._running[1].__enter__()
+
+    def _end(self, hook: str) -> None:
+        running, self._running = self._running, None
+        if running is not None and running[0] == hook:
+            running[1].__exit__(None, None, None)
+
+
+class _Hooks(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback that passes the name of each hook on."""
+
+    decides = False
+    remembers = False
+
+    def __init__(self, on_hook: Callable[[str], None]) -> None:
+        super().__init__()
+        for hook in _HOOKS:
+            setattr(self, hook, functools.partial(self._called, on_hook, hook))
+
+    @staticmethod
+    def _called(on_hook: Callable[[str], None], hook: str, *arguments: Any, **named: Any) -> None:
+        on_hook(hook)
+
+
 class _Progress(keras.callbacks.Callback):  # type: ignore[misc]
     """A callback that reports progress."""
 
     decides = False  # needs no metrics of other workers
     remembers = False  # a checkpoint does not store it
 
-    def __init__(self, on_steps: OnSteps) -> None:
+    def __init__(self, on_steps: OnSteps, times: StepTimes) -> None:
         super().__init__()
-        self._on_steps = on_steps
+        self._on_steps, self._times = on_steps, times
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         progress()
+        self._times.step_done()
         self._on_steps(batch + 1, logs)
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -112,6 +162,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         kept: The callbacks whose state is saved.
         first: The epoch with which the training begins.
         steps: Number of steps of an epoch, if it is known.
+        times: Measures the training.
     """
 
     decides = False
@@ -124,8 +175,10 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         kept: list[keras.callbacks.Callback],
         first: int,
         steps: int | None,
+        times: StepTimes,
     ) -> None:
         super().__init__()
+        self._times = times
         self._trained, self._manager, self._saved_callbacks, self._steps = model, manager, kept, steps
         self._next = first
         self._begun = False
@@ -149,7 +202,9 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         # The user's loop need not call callbacks for batches.
-        self._manager.after_epoch(self._trained, self._saved_callbacks, epoch, self._done or self._steps or 0)
+        with self._times.measure("checkpoints"):
+            done = self._done or self._steps or 0
+            self._manager.after_epoch(self._trained, self._saved_callbacks, epoch, done)
 
     def check_end(self, epochs: int) -> None:
         """Warn if the loop called no callbacks, and refuse it if it should have resumed from a checkpoint."""

@@ -23,6 +23,7 @@ from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.fit_by_keras import OnSteps, check_read_by_keras
 from tfdistr.training.job import EpochRange
 from tfdistr.training.step_blocks import Step, Steps, extended_of
+from tfdistr.training.step_times import StepTimes
 from tfdistr.training.watchdog import progress
 
 
@@ -43,6 +44,7 @@ def fit(
     on_steps: OnSteps,
     weigh: Step | None = None,
     manager: CheckpointManager | None = None,
+    times: StepTimes | None = None,
 ) -> dict[str, list[Any]]:
     """Train ``model`` as its own ``fit`` would.
 
@@ -55,6 +57,7 @@ def fit(
         on_steps: Called when steps of the training are done.
         weigh: Applied to each batch of the training before its step, in the graph.
         manager: Keeps checkpoints; ``data`` begins with its first step.
+        times: Measures the training.
 
     Raises:
         JobStoppedError: The job was preempted.
@@ -63,7 +66,7 @@ def fit(
         Values of the logs by name, one for each epoch that has them.
     """
     found = bool(manager and manager.found)
-    listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found)
+    listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found, times=times)
     extended = extended_of(model)
     if extended:
         check_batch(extended, model, data.look, weigh)
@@ -92,6 +95,7 @@ def _prepare(
     *,
     epochs: int | None = None,
     found: bool = False,
+    times: StepTimes | None = None,
 ) -> CallbackList:
     """Build the model, and make all workers ready for its steps.
 
@@ -102,6 +106,7 @@ def _prepare(
         callbacks: Keras callbacks.
         epochs: Number of epochs; None for an evaluation.
         found: Whether there is a checkpoint.
+        times: Measures the training.
     """
     training = epochs is not None
     extended = extended_of(model)
@@ -113,7 +118,7 @@ def _prepare(
     if extended or found:  # the checkpoint has the variables of each optimizer
         build(model, data, optimizer=extended is not None, training=training)
     listed = CallbackList(
-        callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model
+        callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model, times=times
     )
     if calls:
         fields = {
@@ -159,7 +164,7 @@ class _LoopPhase:
         self._model = model
         self._kind = kind
         self._data = data
-        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh)
+        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh, callbacks.times)
         self._execution = int(model.steps_per_execution)
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
         self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
@@ -205,6 +210,8 @@ class _LoopPhase:
             made, last = self._steps.run(wanted)
             progress()
             if made:
+                if self._kind == "train":
+                    self._callbacks.times.step_done()
                 done, logs = done + made, last
                 if self._by_batch:
                     self._batch_ended(done - 1, logs)
@@ -213,7 +220,8 @@ class _LoopPhase:
                 break
             if self._manager and done != total:
                 kept = logs if total is None else None
-                self._manager.after_steps(self._model, self._callbacks.callbacks, epoch, done, kept)
+                with self._callbacks.times.measure("checkpoints"):
+                    self._manager.after_steps(self._model, self._callbacks.callbacks, epoch, done, kept)
         self.done = done
         extended = extended_of(self._model)
         if extended is None or extended.collectives is None:

@@ -1,10 +1,10 @@
-"""The events of training, and the time that a worker waits for others."""
+"""The events of training, and a warning about workers that mostly wait for each other."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -88,31 +88,25 @@ log = logging.getLogger("tfdistr")
 LEAST_SECONDS = 10.0
 
 
-class Waits:
-    """A measurement of a worker's time in waits for others and exchanges with them, from now on.
+def warn_if_slower_than_one(times: Mapping[str, float], collectives: Collectives | None) -> None:
+    """Log, at the end of a training, if one worker would have been as fast.
+
+    While a worker waits or exchanges, its core computes nothing for the training. So N workers that compute
+    for less than 1/N of the time are no faster than one of them.
 
     Args:
+        times: The times of this worker; see ``step_times.py``.
         collectives: The collectives of the worker; None without peers.
     """
-
-    def __init__(self, collectives: Collectives | None) -> None:
-        self._collectives = collectives
-        self._before = (collectives.seconds if collectives else None) or 0.0
-
-    def tell(self, seconds: float) -> None:
-        """Log, at the end of a training of so many seconds, if one worker would have been as fast.
-
-        While a worker waits, its core computes nothing for the training. So N workers that compute for less
-        than 1/N of the time are no faster than one of them.
-        """
-        if self._collectives is None or self._collectives.seconds is None or seconds < LEAST_SECONDS:
-            return
-        waited = (self._collectives.seconds - self._before) / seconds
-        workers = self._collectives.num_workers
-        if self._collectives.share_a_host and workers * (1 - waited) < 1:
-            log.warning(
-                "The %d workers spent %.0f %% of the time exchanging gradients and waiting for each other. "
-                "One worker with all cores, local_cluster(1), would be faster. With larger batches, workers "
-                "exchange less often.",
-                workers, 100 * waited, extra=NOTE,
-            )  # fmt: skip
+    seconds = sum(times.values()) - times["start"]
+    if collectives is None or "exchanging" not in times or seconds < LEAST_SECONDS:
+        return
+    waited = (times["exchanging"] + times.get("waiting_for_peers", 0.0)) / seconds
+    workers = collectives.num_workers
+    if collectives.share_a_host and workers * (1 - waited) < 1:
+        log.warning(
+            "The %d workers spent %.0f %% of the time exchanging gradients and waiting for each other. "
+            "One worker with all cores, local_cluster(1), would be faster. With larger batches, workers "
+            "exchange less often.",
+            workers, 100 * waited, extra=NOTE,
+        )  # fmt: skip

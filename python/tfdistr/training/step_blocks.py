@@ -16,6 +16,7 @@ from tfdistr.data.pipeline.index_batches import Batches, ReadAhead
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.training.step_times import StepTimes
 from tfdistr.utils.interrupts import uninterrupted
 
 #: Seconds that one TensorFlow call with many steps may take. Between two calls Python runs, for the progress
@@ -43,15 +44,22 @@ class Steps:
         step: The ``train_step`` or ``test_step`` of the model.
         data: The batches.
         weigh: Applied to a batch before its step.
+        times: Measures the waits for batches.
 
     Attributes:
         pace: Number of steps that take about ``CALL_SECONDS``.
     """
 
     def __init__(
-        self, model: keras.Model, step: Step, data: WorkerData, weigh: Step | None = None
+        self,
+        model: keras.Model,
+        step: Step,
+        data: WorkerData,
+        weigh: Step | None = None,
+        times: StepTimes | None = None,
     ) -> None:
         self.pace = 1
+        self._times = times or StepTimes()
         self._data = data
         self._spec = data.element_spec
         self._next = data.first
@@ -119,13 +127,18 @@ class Steps:
     def _make(self, count: int) -> tuple[int, Any]:
         if self._at_a_time:
             return count, self._gathered(count)
-        self._iterator = self._iterator or iter(self._data.dataset)
+        if self._iterator is None:
+            with self._reading():
+                self._iterator = iter(self._data.dataset)
         if not self._each_alone:
             first = tf.constant(self._next, tf.int64)
-            return count, _whole(self._of_iterator, self._iterator, tf.constant(count), first)
+            outputs, waited = _whole(self._of_iterator, self._iterator, tf.constant(count), first)
+            self._times.add("waiting_for_data", float(waited))
+            return count, outputs
         outputs = None
         for made in range(count):
-            batch = next(self._iterator, None)
+            with self._reading():
+                batch = next(self._iterator, None)
             if batch is None:
                 return made, outputs
             outputs = self._one(batch) if self._eager else _whole(self._one, batch)
@@ -137,11 +150,19 @@ class Steps:
         made, outputs = 0, None
         while made < count:
             step = self._next + made
-            stack = self._arrays.batches(step, min(count - made, self._at_a_time))
+            with self._reading():
+                stack = self._arrays.batches(step, min(count - made, self._at_a_time))
             made += len(tf.nest.flatten(stack)[0])
             rows = tf.constant(self._data.arrays.rows(step), tf.float32)
             outputs = _whole(self._of_stack, stack, rows)
         return outputs
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Measure a wait for batches. It has no collectives, whose seconds may take a call to read."""
+        began = time.monotonic()
+        yield
+        self._times.add("waiting_for_data", time.monotonic() - began)
 
     def _signature(self) -> list[Any] | None:
         if not self._at_a_time:
@@ -151,32 +172,86 @@ class Steps:
 
     def _loop_over_stack(self, stack: Any, rows: tf.Tensor) -> Any:
         count = tf.shape(tf.nest.flatten(stack)[0])[0]
-        return self._loop(count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows))
+        outputs, *_ = self._loop(
+            count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows)
+        )
+        return outputs
 
-    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor, first: tf.Tensor) -> Any:
+    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor, first: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Return the outputs of the last step, and the seconds for which the steps waited for batches."""
         known = self._known_rows
-        if known is None:
-            return self._loop(count, lambda i: (iterator.get_next(),))
 
         def arguments(number: tf.Tensor) -> tuple[Any, ...]:
-            return iterator.get_next(), known.rows_in_graph(first + tf.cast(number, tf.int64))
+            batch = iterator.get_next()
+            if known is None:
+                return (batch,)
+            return batch, known.rows_in_graph(first + tf.cast(number, tf.int64))
 
-        return self._loop(count, arguments)
+        with tf.device("CPU:0"):
+            clocks = (tf.constant(0.0, tf.float64), tf.constant(0.0, tf.float64))
+        outputs, waited, _ = self._loop(count, arguments, clocks)
+        return outputs, waited
 
-    def _loop(self, count: tf.Tensor, arguments: Callable[[tf.Tensor], tuple[Any, ...]]) -> Any:
+    def _loop(
+        self,
+        count: tf.Tensor,
+        arguments: Callable[[tf.Tensor], tuple[Any, ...]],
+        clocks: tuple[tf.Tensor, ...] = (),
+    ) -> tuple[Any, ...]:
+        """Make ``count`` steps in the graph.
+
+        Args:
+            count: Number of steps.
+            arguments: Returns the arguments of a step, by its number in this loop.
+            clocks: Two zeros, to measure how long the steps wait for their arguments.
+
+        Returns:
+            The outputs of the last step, the seconds of these waits, and the time when the last step ended.
+        """
         known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known_rows else []
         one = self._one.get_concrete_function(self._spec, *known)
         form = one.structured_outputs
         nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)
         shapes = tf.nest.map_structure(lambda part: part.shape, form)
+
+        def step(number: tf.Tensor, _: Any, *clocks: tf.Tensor) -> tuple[Any, ...]:
+            if not clocks:
+                return number + 1, self._one(*arguments(number))
+            waited, ended = clocks
+            asked = _time_after(number)
+            with tf.control_dependencies([asked]):
+                given = arguments(number)
+            now = _time_after(given)
+            waited = _add_wait(waited, asked, ended, now)
+            # Otherwise a thread that has both to do could take the step first, and then the time.
+            with tf.control_dependencies([now, ended]):
+                outputs = self._one(*given)
+            return number + 1, outputs, waited, _time_after(outputs)
+
         with tf_internals.loop_of(one):
-            _, outputs = tf.while_loop(
-                lambda number, outputs: number < count,
-                lambda number, outputs: (number + 1, self._one(*arguments(number))),
-                (tf.constant(0), nothing),
-                shape_invariants=(tf.TensorShape([]), shapes),
+            _, *results = tf.while_loop(
+                lambda number, *others: number < count,
+                step,
+                (tf.constant(0), nothing, *clocks),
+                shape_invariants=(tf.TensorShape([]), shapes, *(clock.shape for clock in clocks)),
             )
-        return outputs
+        return tuple(results)
+
+
+def _time_after(values: Any) -> tf.Tensor:
+    """Return the time in seconds when the values have been computed."""
+    with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)), tf.device("CPU:0"):
+        return tf.timestamp()
+
+
+def _add_wait(waited: tf.Tensor, asked: tf.Tensor, ended: tf.Tensor, given: tf.Tensor) -> tf.Tensor:
+    """Add the wait for a batch that was requested and given at these times.
+
+    TensorFlow may read a batch while the step before, which has ended at ``ended``, still computes. That is
+    no wait.
+    """
+    with tf.device("CPU:0"):
+        return waited + tf.maximum(given - tf.maximum(asked, ended), 0.0)
 
 
 def extended_of(model: keras.Model) -> OneReplica | None:

@@ -26,7 +26,14 @@ from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader, check_labels
 from tfdistr.training.loop import fit, runs_own_loop
-from tfdistr.training.reporter import OnEvent, Reporter, Waits, examples_of_epoch, history_of
+from tfdistr.training.reporter import (
+    OnEvent,
+    Reporter,
+    examples_of_epoch,
+    history_of,
+    warn_if_slower_than_one,
+)
+from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, copy_here, input_spec
 from tfdistr.training.user_code import build_model, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
@@ -73,25 +80,36 @@ def _train(
     strategy.prepare(model, data)
     weigh = weigh_classes(job.class_weight, data.element_spec) if job.class_weight else None
     reporter = Reporter(on_event, data.steps, chief=strategy.is_chief)
+    times = StepTimes(strategy.collectives, _not_measured(job, strategy, model))
     callbacks = [*callbacks, reporter]
     examples = examples_of_epoch(job, data)
     on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=examples)
-    started, waits = time.monotonic(), Waits(strategy.collectives)
+    started = time.monotonic()
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(
         model, data, epochs=job.all_epochs, validation=validation, callbacks=callbacks,
-        on_steps=reporter.on_steps, weigh=weigh, manager=manager,
+        on_steps=reporter.on_steps, weigh=weigh, manager=manager, times=times,
     )  # fmt: skip
     seconds = time.monotonic() - started
+    parts = times.finish()
     if strategy.is_chief:
-        waits.tell(seconds)
+        warn_if_slower_than_one(parts, strategy.collectives)
     if strategy.variables_are_remote:
         model = copy_here(job, model, data, callbacks)
     return Training(
         model=model, history=history_of(history), inputs=input_spec(data), seconds=seconds,
         communication=strategy.communication,
-        described=describe_model(model) if isinstance(job.model, RFunction) else None,
+        described=describe_model(model) if isinstance(job.model, RFunction) else None, times=parts,
     )  # fmt: skip
+
+
+def _not_measured(job: Job, strategy: WorkerStrategy, model: keras.Model) -> set[str]:
+    """Return the parts of the time that this worker cannot measure; see ``step_times.py``."""
+    parts = set() if runs_own_loop(model) else {"waiting_for_data"}
+    within = model.distribute_strategy.num_replicas_in_sync > 1 or job.strategy == "model_parallel"
+    if strategy.collectives is None and within:
+        parts |= {"waiting_for_peers", "exchanging"}
+    return parts
 
 
 def _training_data(

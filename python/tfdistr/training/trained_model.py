@@ -26,6 +26,7 @@ class Training:
         seconds: The duration of training, from the first batch on.
         communication: The backend of the gradients; see ``FitResult``.
         described: The description of a model from a function of an R file; see ``describe_model``.
+        times: The seconds of each part of the training; see ``step_times.py``. Empty if nothing was trained.
     """
 
     model: keras.Model | None
@@ -34,6 +35,7 @@ class Training:
     seconds: float
     communication: str
     described: str | None = field(default=None, kw_only=True)
+    times: dict[str, float] = field(default_factory=dict, kw_only=True)
 
 
 def input_spec(data: WorkerData) -> Any:

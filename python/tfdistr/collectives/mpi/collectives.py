@@ -34,6 +34,8 @@ _SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
 # Poll intervals, in seconds, for the message of a failed rank and for stopped ranks.
 _LISTEN, _POLL_INTERVAL = 0.05, 1.0
 _NO_LIMIT = float("inf")
+# The ranks compare the seconds of so many collectives at once.
+_COMPARED = 4096
 # MPI has no sums of these types.
 _HALF = (tf.float16, tf.bfloat16)
 _WIDER = {tf.bool: tf.int32}
@@ -71,6 +73,10 @@ class MpiCollectives(Collectives):
         self._waiting = False
         self._timeout = _NO_LIMIT if timeout is None else timeout
         self._traffic, self._seconds = Traffic(0, 0), 0.0
+        # The seconds of the last collectives, of which `_recorded` are not compared yet. The first `_ignored`
+        # of them do not count as waits.
+        self._last_seconds = np.zeros(_COMPARED)
+        self._recorded, self._ignored, self._waited = 0, 0, 0.0
         self._sums = sums_of(self._comm, self._until)
         self._comm.Barrier()
         remove_own_names()
@@ -152,6 +158,13 @@ class MpiCollectives(Collectives):
     @property
     def seconds(self) -> float:
         return self._seconds
+
+    def begin_waits(self) -> None:
+        self._ignored, self._waited = self._recorded, 0.0
+
+    def waited(self) -> float:
+        self._compare()
+        return self._waited
 
     @property
     def share_a_host(self) -> bool:
@@ -271,10 +284,27 @@ class MpiCollectives(Collectives):
             sent = sum(array.nbytes for array in arrays)
             self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
             result = collective(*arrays)
-            self._seconds += time.monotonic() - began
+            seconds = time.monotonic() - began
+            self._seconds += seconds
+            self._last_seconds[self._recorded] = seconds
+            self._recorded += 1
+            if self._recorded == _COMPARED:  # after the same collective on all ranks
+                self._compare()
             return result
 
         return counted
+
+    def _compare(self) -> None:
+        """Add up the waits in the collectives that are not compared yet. All ranks call this.
+
+        No rank leaves a collective before the last one has come. So the last one is the rank that spends the
+        least time in it, and this time is the exchange itself.
+        """
+        own = self._last_seconds[: self._recorded]
+        least = own.copy()
+        self._finish(self._comm.Iallreduce(MPI.IN_PLACE, least, MPI.MIN))
+        self._waited += float(np.sum((own - least)[self._ignored :]))
+        self._recorded = self._ignored = 0
 
     def _sum(self, array: np.ndarray[Any, Any], addition: Addition = PLAIN) -> np.ndarray[Any, Any]:
         """Replace ``array``, of one dimension, by the sum of the ranks' arrays."""
