@@ -16,19 +16,20 @@ import numpy as np
 import tensorflow as tf
 from keras.callbacks import Callback
 
-from tfdistr.checkpoint.callback_state import (
+from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.preemption import Preemption, stopped
+from tfdistr.checkpoint.python_state import (
     Given,
     NotPlainError,
     as_given,
     before_training,
     from_plain,
     give_back,
+    random_state,
+    set_random_state,
     state_of,
     to_plain,
 )
-from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.preemption import Preemption, stopped
-from tfdistr.checkpoint.random_state import random_state, set_random_state
 from tfdistr.checkpoint.variables import (
     assign,
     build_optimizers,

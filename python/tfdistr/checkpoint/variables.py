@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.callback_state import Array
+from tfdistr.checkpoint.python_state import Array
 from tfdistr.checkpoint.worker_arrays import ArrayPart
 from tfdistr.errors import ArgumentError
 

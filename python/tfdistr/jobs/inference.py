@@ -98,8 +98,8 @@ def predict(
             return _collect(run_dir / FOLDER, folder, as_parquet)
         finally:
             remove_run_dir(run_dir)
-    from tfdistr.training.predict import write_predictions
-    from tfdistr.training.user_code import build_model
+    from tfdistr.training.tasks import write_predictions
+    from tfdistr.training.trained_model import build_model
 
     if model is None or _splits(model):
         model = build_model(job)  # without a strategy

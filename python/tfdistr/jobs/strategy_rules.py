@@ -11,8 +11,7 @@ from tfdistr.collectives.choice import chooses_mpi
 from tfdistr.collectives.mpi.world import world
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.jobs.on_cluster import PlainSummary, Summary
-from tfdistr.parameter_server.chief import WorkerSteps, check_data
-from tfdistr.parameter_server.options import ServerOptions
+from tfdistr.parameter_server.chief import ServerOptions, WorkerSteps, check_data
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.rendezvous.launcher_ranks import ranks
 from tfdistr.rendezvous.meeting import cluster_to_join

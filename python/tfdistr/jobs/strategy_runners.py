@@ -17,7 +17,7 @@ from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.parameter_server.chief import train_as_chief
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.servers.lost_server import lost_server
+from tfdistr.servers.server_task import lost_server
 from tfdistr.strategies.layer_placement import count_workers
 from tfdistr.strategies.registry import make_strategy
 from tfdistr.training.job import Job

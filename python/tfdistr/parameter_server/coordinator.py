@@ -24,15 +24,15 @@ from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
+from tfdistr.parameter_server.chief import ServerOptions
 from tfdistr.parameter_server.dispatch import Dispatcher
 from tfdistr.parameter_server.feed import TRAINING, VALIDATION, WorkerBatch, describe, look_at
 from tfdistr.parameter_server.gradients import GradientStep, Outcome
-from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.parameter_server.updates import OneByOne, Report, StepsReporter, Together
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.chief import dismiss_servers, join_servers
-from tfdistr.servers.lost_server import lost_server
+from tfdistr.servers.server_task import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
@@ -41,8 +41,7 @@ from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.job import Job
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
-from tfdistr.training.trained_model import Training, copy_here, input_spec
-from tfdistr.training.user_code import build_model, make_callbacks
+from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
 from tfdistr.training.watchdog import Watchdog, progress
 

@@ -253,9 +253,9 @@ def r_of_this_process() -> RSide:
         ArgumentError: There is none, and it cannot be started.
     """
     if not _here:
-        from tfdistr.r.embedded import start
+        from tfdistr.r.session import start_r
 
-        start()
+        start_r()
         _here[:] = [replace(_here[0], embedded=True)]
     return _here[0]
 

@@ -50,7 +50,7 @@ from tfdistr.rendezvous.protocol import (
 from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
 from tfdistr.rendezvous.tf_config import load_json, split_address
 from tfdistr.rendezvous.token import TOKEN, Proofs, other_token
-from tfdistr.utils.interactive import is_session
+from tfdistr.utils.processes import is_session
 from tfdistr.utils.warn import NOTE
 
 #: Seconds after which a waiting worker names the workers that are missing.

@@ -16,18 +16,6 @@ from tfdistr.supported import check as _check
 _check({"TensorFlow": tf.__version__, "Keras": keras.__version__})
 
 from tfdistr.errors import TfdistrError
-from tfdistr.tf_internals.coordination import (
-    abort_collectives,
-    configure_coordination,
-    context_initialized,
-    delete_key,
-    failed_tasks,
-    get_key,
-    report_error,
-    set_key,
-    take_back_sigterm,
-    wait_at_barrier,
-)
 from tfdistr.tf_internals.keras_loop import (
     KerasCall,
     all_layers,
@@ -54,9 +42,11 @@ from tfdistr.tf_internals.keras_optimizers import (
     Apply,
     adds_rows,
     apply_sums,
+    fewer_passes,
     optimizer_at_work,
     optimizer_hooks,
     optimizers_of,
+    row_lookups,
     trained_variables,
 )
 from tfdistr.tf_internals.keras_own import (
@@ -72,7 +62,6 @@ from tfdistr.tf_internals.keras_own import (
     whole_configs,
 )
 from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
-from tfdistr.tf_internals.keras_updates import fewer_passes, row_lookups
 from tfdistr.tf_internals.pipelines import (
     dense_slices,
     deserialized_dataset,
@@ -91,12 +80,30 @@ from tfdistr.tf_internals.pipelines import (
     source_files,
     walk_pipeline,
 )
-from tfdistr.tf_internals.runtime import device_of, loop_of, make_again, onednn_is_on
-from tfdistr.tf_internals.share_scope import BETWEEN_SEEDS, ShareScope, is_seed, logs_are_metrics
+from tfdistr.tf_internals.runtime import (
+    abort_collectives,
+    configure_coordination,
+    context_initialized,
+    delete_key,
+    device_of,
+    failed_tasks,
+    get_key,
+    loop_of,
+    make_again,
+    onednn_is_on,
+    report_error,
+    set_key,
+    take_back_sigterm,
+    wait_at_barrier,
+)
 from tfdistr.tf_internals.strategy import (
+    BETWEEN_SEEDS,
     MirroredExtended,
     MultiWorkerExtended,
     OneDeviceExtended,
+    ShareScope,
+    is_seed,
+    logs_are_metrics,
     tape_is_active,
 )
 

@@ -27,8 +27,7 @@ from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader, check_labels
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.reporter import OnEvent, Reporter, Waits, examples_of_epoch, history_of
-from tfdistr.training.trained_model import Training, copy_here, input_spec
-from tfdistr.training.user_code import build_model, make_callbacks
+from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
 from tfdistr.utils.function_files import FunctionByName
 

@@ -15,9 +15,9 @@ import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.parameter_server import feed
+from tfdistr.parameter_server.chief import ServerOptions
 from tfdistr.parameter_server.coordinator import _Chief, note_batch_normalization
 from tfdistr.parameter_server.gradients import GradientStep
-from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.strategies.build import build
 from tfdistr.training.job_arguments import make_job
 from tfdistr.utils.function_files import FunctionByName

@@ -23,8 +23,8 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.parameter_server.chief import ServerOptions
 from tfdistr.parameter_server.embedding import PartitionedEmbedding
-from tfdistr.parameter_server.options import ServerOptions
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.job_arguments import make_job
 

@@ -19,9 +19,8 @@ from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, refuse, ssh_command
-from tfdistr.clusters.ssh.tunnels import HOST as LOOPBACK_ADDRESS
-from tfdistr.clusters.ssh.tunnels import Tunnels
-from tfdistr.clusters.ssh.workers import Remote, Ssh
+from tfdistr.clusters.ssh.workers import HOST as LOOPBACK_ADDRESS
+from tfdistr.clusters.ssh.workers import Remote, Ssh, Tunnels
 from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.fork_server.servers import Host, WarmStart, warm_starts

@@ -26,7 +26,7 @@ from tfdistr.data.readers.column_forms import (
     uneven_lists,
     values_of,
 )
-from tfdistr.data.readers.images import Images
+from tfdistr.data.readers.image_folder import Images
 from tfdistr.errors import ArgumentError
 
 

@@ -16,8 +16,7 @@ from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.blocks import Blocks, leaves_of
 from tfdistr.data.readers.csv import scan
 from tfdistr.data.readers.examples import example_options
-from tfdistr.data.readers.image_folder import find_folder
-from tfdistr.data.readers.images import image_options
+from tfdistr.data.readers.image_folder import find_folder, image_options
 from tfdistr.data.readers.paths import find_files, sizes_of
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool
