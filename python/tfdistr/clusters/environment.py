@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 from tfdistr.utils.describe import ValueOfR
 from tfdistr.utils.processes import PARENT
 from tfdistr.utils.tuning import TUNING, tuned_environment

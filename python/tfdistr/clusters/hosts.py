@@ -15,7 +15,7 @@ from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import share_of
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.token import with_token
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int, check_seconds
 
 # Variables that a login or another job's launcher sets: a host has its own, or none.

@@ -25,10 +25,9 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from tfdistr.fork_server.child import become
+from tfdistr.fork_server.child import become, threads, why_unsafe
 from tfdistr.fork_server.client import send
 from tfdistr.fork_server.request import ForkRequest
-from tfdistr.fork_server.safety import threads, why_unsafe
 from tfdistr.utils.processes import end_with_parent
 
 IDLE = 600.0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfdistr.fork_server import remote
-from tfdistr.fork_server.load_variables import is_read_at_load, read_at_load
+from tfdistr.fork_server.child import is_read_at_load, read_at_load
 from tfdistr.network.loopback import Loopback
 from tfdistr.utils import at_exit
 from tfdistr.utils.interrupts import uninterrupted

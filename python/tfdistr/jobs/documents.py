@@ -14,7 +14,7 @@ from tfdistr._version import __version__
 from tfdistr.checkpoint.folder import flush_folder
 from tfdistr.data.source import describe_source
 from tfdistr.schemas import schema_id
-from tfdistr.utils.as_json import as_json
+from tfdistr.schemas.normal_form import as_json
 from tfdistr.utils.describe import describe
 from tfdistr.utils.disk import writing
 from tfdistr.utils.packages import PACKAGES, version_of

@@ -18,7 +18,6 @@ from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.membership import InformedPeers
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import save_training
@@ -30,7 +29,7 @@ from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.training.given_model import callers_model
 from tfdistr.training.job import Job
-from tfdistr.training.model_state import ModelState
+from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.utils.interrupts import defer_sigint
 from tfdistr.utils.tuning import describe_tuning
 

@@ -65,7 +65,7 @@ def _needs_worker(result: FitResult) -> bool:
     if result.params.get("virtual_workers") is None or JOINED.settings:
         return False
     import_tensorflow()
-    from tfdistr.strategies.virtual.threads import may_use_one_thread
+    from tfdistr.strategies.virtual.rounding import may_use_one_thread
 
     return not may_use_one_thread()
 

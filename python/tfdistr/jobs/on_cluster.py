@@ -27,7 +27,6 @@ from tfdistr.errors import (
 )
 from tfdistr.jobs.caller import Caller, WorkerProgram
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
@@ -35,6 +34,7 @@ from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.r.functions import RFunction
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
+from tfdistr.training.model_state import LazyModel
 from tfdistr.utils.disk import writing
 
 if TYPE_CHECKING:

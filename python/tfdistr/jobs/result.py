@@ -13,10 +13,9 @@ from zipfile import BadZipFile
 from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.training.job import EpochRange
-from tfdistr.training.model_state import ModelState
+from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.utils.packages import data_frame, figure
 
 if TYPE_CHECKING:

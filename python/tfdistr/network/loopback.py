@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.network import namespace
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 log = logging.getLogger("tfdistr")
 

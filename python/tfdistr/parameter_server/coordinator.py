@@ -21,7 +21,6 @@ from tfdistr.checkpoint.folder import CheckpointFolder
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.collectives.comparison import parts_of_run
-from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_server.chief import ServerOptions
@@ -39,6 +38,7 @@ from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.job import Job
+from tfdistr.training.job_data import weigh_classes
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
 from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks

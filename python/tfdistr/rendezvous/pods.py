@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 #: The names of the workers, with ``{index}`` for the index.
 HOSTS = "TFDISTR_KUBERNETES_HOSTS"

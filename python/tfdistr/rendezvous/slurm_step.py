@@ -18,7 +18,7 @@ from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
 from tfdistr.rendezvous.launcher_ranks import launcher_of
 from tfdistr.rendezvous.tf_config import join_address
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 PORT = "TFDISTR_SLURM_PORT"
 """The environment variable with the port of worker 0; worker ``i`` listens on this port plus ``i``."""

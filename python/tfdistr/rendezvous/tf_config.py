@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfdistr.errors import ClusterConfigError
-from tfdistr.schemas import validator
-from tfdistr.schemas.schema_errors import field_name, refusal, show
+from tfdistr.schemas import field_name, refusal, show, validator
 from tfdistr.utils.describe import ValueOfR
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.rounding import compare_machines
+from tfdistr.strategies.virtual.rounding import compare_machines
 
 log = logging.getLogger("tfdistr")
 

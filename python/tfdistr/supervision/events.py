@@ -54,7 +54,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from tfdistr.utils.as_json import as_json
+from tfdistr.schemas.normal_form import as_json
 from tfdistr.utils.disk import REFUSES
 from tfdistr.utils.log_tail import Tail
 

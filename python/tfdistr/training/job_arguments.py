@@ -9,7 +9,7 @@ from tfdistr.data.datasets import Dataset
 from tfdistr.data.order.steps import steps_per_epoch as count_steps
 from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.virtual.check import check_virtual_workers
+from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
 from tfdistr.training.model_state import ModelState

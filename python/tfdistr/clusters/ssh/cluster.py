@@ -27,7 +27,7 @@ from tfdistr.fork_server.servers import Host, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
 from tfdistr.rendezvous.config import split_address, tf_config
 from tfdistr.rendezvous.tf_config import join_address
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ import sys
 import time
 from typing import Any
 
-from tfdistr.collectives.mpi.init_timeout import limit
-from tfdistr.collectives.mpi.shared_names import job_name
+from tfdistr.collectives.mpi.init_timeout import job_name, limit
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
