@@ -136,14 +136,14 @@ class Format:
     """A format of files.
 
     Attributes:
-        module: The module that reads it, and its function that opens the files.
+        reader: The module that reads it, and its class.
         options: Checks the arguments of the format.
         endings: The endings of the files of a folder.
         find: Returns the absolute paths for the argument ``files``.
         prepare: Reads the files when they are described, and returns more options.
     """
 
-    module: tuple[str, str]
+    reader: tuple[str, str]
     options: Callable[..., dict[str, Any]]
     endings: tuple[str, ...] = ()
     find: Callable[[Any], tuple[str, ...]] | None = None
@@ -151,9 +151,9 @@ class Format:
 
     def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, Any]) -> Blocks:
         """Open files, whose sizes are empty if they are not known."""
-        module, function = self.module
-        opened: Blocks = getattr(import_module(module), function)(files, sizes, options)
-        return opened
+        module, name = self.reader
+        reader: type[Blocks] = getattr(import_module(f"tfdistr.data.readers.{module}"), name)
+        return reader(files, sizes, **options)
 
 
 def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDataset:
@@ -260,16 +260,14 @@ def _csv_options(delimiter: Any = None, **arguments: Any) -> dict[str, Any]:
     return {**table_options(**arguments), "delimiter": delimiter or ","}
 
 
-_HERE = "tfdistr.data.readers"
-
 #: The formats by name.
 FORMATS = {
-    "parquet": Format((f"{_HERE}.parquet", "open_parquet"), _image_table_options, (".parquet", ".pq")),
-    "csv": Format((f"{_HERE}.csv", "open_csv"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
-    "arrow": Format((f"{_HERE}.arrow", "open_arrow"), _image_table_options, (".arrow", ".feather")),
-    "image_folder": Format((f"{_HERE}.image_folder", "open_images"), image_options, find=find_folder),
-    "tfrecord": Format((f"{_HERE}.tfrecord", "open_tfrecord"), example_options, (".tfrecord", ".tfrecords")),
+    "parquet": Format(("arrow", "ParquetBlocks"), _image_table_options, (".parquet", ".pq")),
+    "csv": Format(("csv", "CsvBlocks"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
+    "arrow": Format(("arrow", "ArrowBlocks"), _image_table_options, (".arrow", ".feather")),
+    "image_folder": Format(("image_folder", "ImageFolder"), image_options, find=find_folder),
+    "tfrecord": Format(("record_files", "TFRecordExamples"), example_options, (".tfrecord", ".tfrecords")),
     "arrayrecord": Format(
-        (f"{_HERE}.arrayrecord", "open_arrayrecord"), example_options, (".arrayrecord", ".array_record")
+        ("record_files", "ArrayRecordExamples"), example_options, (".arrayrecord", ".array_record")
     ),
 }

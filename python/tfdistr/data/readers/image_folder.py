@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,8 @@ class ImageFolder(Single):
     """The images of a folder that has a folder for each class: pairs of an image and the number of its class.
 
     Args:
-        folder: The path.
+        files: The path of the folder, in a tuple.
+        sizes: Nothing: a folder has no size.
         image_size: Height and width to which images are resized; None if all have one size.
         color_mode: "rgb", "grayscale" or "rgba".
 
@@ -145,7 +146,10 @@ class ImageFolder(Single):
         ArgumentError: There is no image, or the first one cannot be decoded.
     """
 
-    def __init__(self, folder: str, image_size: tuple[int, int] | None, color_mode: str) -> None:
+    def __init__(
+        self, files: Sequence[str], sizes: Sequence[int], image_size: tuple[int, int] | None, color_mode: str
+    ) -> None:
+        (folder,) = files
         self.folder, self.class_names = folder, _classes(folder)
         self._names: list[str] = []
         labels: list[int] = []
@@ -234,11 +238,6 @@ def find_folder(files: Any) -> tuple[str, ...]:
             fix='Pass files="images", where images/cats and images/dogs are folders, for example.',
         )
     return (os.path.abspath(files),)
-
-
-def open_images(files: Any, sizes: Any, options: Mapping[str, Any]) -> ImageFolder:
-    """Open the folder that is described."""
-    return ImageFolder(files[0], options["image_size"], options["color_mode"])
 
 
 def _classes(folder: str) -> tuple[str, ...]:
