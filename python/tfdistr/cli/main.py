@@ -109,9 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(run=_examine)
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a file with TF_CONFIG")
-    doctor.add_argument(
-        "--hosts", metavar="HOST,...", help="hosts for ssh_cluster(), instead of a TF_CONFIG"
-    )
+    doctor.add_argument("--hosts", metavar="HOST,...", help="hosts for ssh_cluster(), instead of a TF_CONFIG")
     doctor.add_argument("--ssh", metavar="COMMAND", help="what reaches the hosts: a program and its options")
     add_flag(
         doctor, "run_dir", metavar="FOLDER",

@@ -55,7 +55,6 @@ class SelfTestVerdict:
         return "\n".join(self.lines)
 
 
-
 def plan(workers: Workers) -> list[TestTraining]:
     """The two trainings that are compared: on one worker, and on the workers.
 

@@ -100,8 +100,7 @@ def summed() -> Reason:
     """Return the reason that the loss of the model is a sum."""
     return Reason(
         "the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.",
-        "Return the mean over the rows, or one loss for each row; or use a Keras loss with "
-        'reduction="sum".',
+        'Return the mean over the rows, or one loss for each row; or use a Keras loss with reduction="sum".',
     )
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 
-
 _NOTHING: tuple[Any, ...] = (None, {}, [], "NA")
 _WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
 _NUMBER = re.compile(r"(-?[0-9.]+([eE][-+]?[0-9]+)?|nan|-?inf)\Z", re.IGNORECASE)

@@ -106,9 +106,7 @@ def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERV
         )
 
 
-def _start(
-    config: ClusterConfig, told: threading.Event, offer_more: Callable[[int], object] | None
-) -> None:
+def _start(config: ClusterConfig, told: threading.Event, offer_more: Callable[[int], object] | None) -> None:
     import numpy as np
     import tensorflow as tf
 

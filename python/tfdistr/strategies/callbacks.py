@@ -168,8 +168,10 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
                 getattr(self.callback, hook)(*args, **kwargs)
             if hook == "on_epoch_end" and isinstance(self.callback, keras.callbacks.TensorBoard):
                 tf_internals.flush_events(self.callback)  # no restart writes them again
-        if hook == "on_train_begin" and self._known and isinstance(
-            self.callback, keras.callbacks.BackupAndRestore
+        if (
+            hook == "on_train_begin"
+            and self._known
+            and isinstance(self.callback, keras.callbacks.BackupAndRestore)
         ):
             self._share_restored()
 

@@ -88,9 +88,7 @@ def set_values(
     for held, state in [*own, *zip(_others(model), others, strict=True)]:
         if len(state.values) != len(held.variables):  # otherwise it is built, or was not used
             numbers, all_variables = state.trained, model.variables
-            held.build(
-                model.trainable_variables if numbers is None else [all_variables[n] for n in numbers]
-            )
+            held.build(model.trainable_variables if numbers is None else [all_variables[n] for n in numbers])
         for variable, value in zip(held.variables, state.values, strict=True):
             variable.assign(value)
 

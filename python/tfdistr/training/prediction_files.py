@@ -119,9 +119,7 @@ def _column_names(structure: Any, path: tuple[str, ...] = ()) -> dict[int, str]:
         return {structure: ".".join(path) or "predictions"}
     parts = structure if isinstance(structure, dict) else {str(at): part for at, part in enumerate(structure)}
     return {
-        leaf: name
-        for key, part in parts.items()
-        for leaf, name in _column_names(part, (*path, key)).items()
+        leaf: name for key, part in parts.items() for leaf, name in _column_names(part, (*path, key)).items()
     }
 
 

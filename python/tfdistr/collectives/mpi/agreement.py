@@ -134,9 +134,7 @@ class Talks:
     def __init__(self, lifelines: Lifelines, tasks: Mapping[str, str], own: str, timeout: float) -> None:
         self.tasks, self.names, self.rank, self.timeout = tasks, list(tasks), list(tasks).index(own), timeout
         #: The connections by rank: those of the leader to all, or of this worker to the leader.
-        self.peers = {
-            self.names.index(name): PeerLines(peer) for name, peer in lifelines.connections.items()
-        }
+        self.peers = {self.names.index(name): PeerLines(peer) for name, peer in lifelines.connections.items()}
         here = [peer.getsockname()[0] for peer in lifelines.connections.values()]
         host, self.interface = interface(here)
         #: Where MPI listens if there are several hosts: at the port of the rendezvous, which is open.

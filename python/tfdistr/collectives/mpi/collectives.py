@@ -132,9 +132,7 @@ class MpiCollectives(Collectives):
                     totals[i] = part
             return totals
 
-        sums: Any = tf.numpy_function(
-            self._counted(add), list(map(_owned, tensors)), [kind] * len(tensors)
-        )
+        sums: Any = tf.numpy_function(self._counted(add), list(map(_owned, tensors)), [kind] * len(tensors))
         return [sums] if len(tensors) == 1 else list(sums)
 
     def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
@@ -186,9 +184,7 @@ class MpiCollectives(Collectives):
             self._finish(self._comm.Ibarrier())
             return np.asarray(self._comm.bcast(array))
 
-        return tf.ensure_shape(
-            tf.numpy_function(self._counted(send), [tensor], tensor.dtype), tensor.shape
-        )
+        return tf.ensure_shape(tf.numpy_function(self._counted(send), [tensor], tensor.dtype), tensor.shape)
 
     def exchange(self, text: str) -> list[str]:
         self._finish(self._comm.Ibarrier(), _NO_LIMIT)

@@ -274,4 +274,3 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in given:
             del os.environ[name]
-

@@ -136,7 +136,7 @@ def _other_mpi(received: str) -> ClusterStartError:
         f"The {ranks()} processes that the launcher started are not the ranks of one MPI job.",
         received=received,
         fix="Use the mpiexec of that library (python -m mpi4py --mpi-lib names it); with srun, pass "
-        "--mpi=pmi2 or --mpi=pmix, whichever the library speaks, or communication=\"ring\".",
+        '--mpi=pmi2 or --mpi=pmix, whichever the library speaks, or communication="ring".',
     )
 
 

@@ -136,7 +136,8 @@ def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
         )
     if count < 1:
         raise ArgumentError(
-            f"`{name}` must have at least one batch.", received=f"{count} batches",
+            f"`{name}` must have at least one batch.",
+            received=f"{count} batches",
             fix="Pass data to train on.",
         )
     return int(count)

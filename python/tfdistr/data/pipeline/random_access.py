@@ -191,4 +191,3 @@ def no_rows(batch_spec: Any) -> Any:
         return tf.zeros([0, *sides], part.dtype)
 
     return tf.nest.map_structure(zero, batch_spec)
-
