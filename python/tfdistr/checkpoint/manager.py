@@ -53,7 +53,6 @@ class LoadedCheckpoint:
     """A loaded checkpoint on one worker.
 
     Attributes:
-        position: The position of the training.
         total: Number of steps over all epochs.
         ended: Whether a callback had stopped the training.
         values: The values of all variables, one for each variable.
@@ -75,7 +74,6 @@ class CheckpointManager:
     Args:
         folder: The checkpoints of the run; the chief alone uses them.
         every: How often a checkpoint is written: a number of steps, or "epoch".
-        preemption: Records SIGTERM.
         collectives: Exchanges tensors with the peers; None without peers.
         others: Variables outside the model, which exist only if there are peers.
         on_event: Called as ``on_event("checkpoint", **fields)``.
@@ -163,10 +161,6 @@ class CheckpointManager:
 
         Returns:
             The position at which the training starts.
-
-        Raises:
-            ArgumentError: The checkpoint is of another model.
-            JobMismatchError: The workers have different weights.
         """
         if self.found:
             self.restore(model, callbacks)
@@ -174,11 +168,7 @@ class CheckpointManager:
         return self.start
 
     def restore(self, model: keras.Model, callbacks: Sequence[Callback]) -> None:
-        """Restore the checkpoint to the model and the callbacks after training has begun.
-
-        Raises:
-            ArgumentError: The checkpoint is of another model.
-        """
+        """Restore the checkpoint to the model and the callbacks after training has begun."""
         found = self.found
         assert found is not None
         build_optimizers(model, found.notes["optimizers"])

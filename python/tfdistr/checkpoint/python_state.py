@@ -111,7 +111,6 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
     """Return the state of the callbacks, by the name of each callback.
 
     Args:
-        callbacks: The callbacks of this worker.
         arrays: List to which arrays are appended.
         given: The result of ``as_given`` before the training.
     """
@@ -143,9 +142,6 @@ def give_back(
     """Restore the state of callbacks after training has begun.
 
     Args:
-        callbacks: The callbacks of this worker.
-        states: The result of ``state_of``.
-        arrays: The arrays of ``states``.
         given: The result of ``as_given`` before this training. A setting that the user has changed since the
             checkpoint stays.
     """
@@ -188,7 +184,6 @@ def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable
     """Add the random numbers of another language to checkpoints.
 
     Args:
-        language: The name of the language.
         get: Called without arguments; returns the state as text.
         restore: Called with this text; restores the state.
     """

@@ -26,8 +26,6 @@ class Uploads:
     training never waits for the store.
 
     Args:
-        folder: The checkpoints on this machine.
-        stored: The checkpoints in the store.
         uploaded: The position of the checkpoint that came from the store, if one did.
         then: Called after each uploaded checkpoint; it uploads other files.
     """
@@ -74,8 +72,6 @@ class Uploads:
 
         Raises:
             CheckpointError: Another job has taken over the run.
-            StoreError: The store refuses, or does not answer.
-            OSError: The checkpoint cannot be read.
         """
         self._ending = True
         self.wake()

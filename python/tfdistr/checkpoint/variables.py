@@ -18,8 +18,6 @@ class Variable(NamedTuple):
     """A variable of one worker.
 
     Attributes:
-        name: The name of the variable.
-        own: The variable.
         is_part: Whether the worker has a part of a sum over the workers, as for metrics.
     """
 
@@ -125,7 +123,6 @@ def build_optimizers(model: keras.Model, trained: Trained) -> None:
     """Make the variables of optimizers that were not used yet.
 
     Args:
-        model: A built model.
         trained: The result of ``trained_by`` in the training that resumes.
     """
     variables = model.variables

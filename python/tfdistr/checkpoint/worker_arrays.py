@@ -55,13 +55,7 @@ def gather(collectives: Collectives | None, own: Sequence[Array], texts: Sequenc
 def share(
     collectives: Collectives | None, arrays: dict[str, Array] | None, text: str
 ) -> tuple[str, dict[str, Array]]:
-    """Send the chief's arrays and text to all workers. All workers must call it.
-
-    Args:
-        collectives: Exchanges tensors; None if this is the only worker.
-        arrays: The chief's arrays.
-        text: The chief's text.
-    """
+    """Send the chief's arrays and text to all workers. All workers must call it."""
     if collectives is None:
         return text, dict(arrays or {})
     kinds = [[name, array.dtype.name, array.shape] for name, array in (arrays or {}).items()]

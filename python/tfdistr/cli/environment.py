@@ -24,28 +24,13 @@ _PACKAGES = (
 
 
 def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that change what TensorFlow, Python, MPI and the schedulers do; no secrets.
-
-    Args:
-        variables: Environment variables, by name.
-
-    Example:
-        >>> relevant_variables({"TF_CONFIG": "{}", "TF_TOKEN": "x", "HOME": "/root"})
-        {'TF_CONFIG': '{}'}
-    """
+    """Return the variables that change what TensorFlow, Python, MPI and the schedulers do; no secrets."""
     names = [name for name in variables if _READ.match(name) and not _SECRET.search(name)]
     return {name: variables[name] for name in sorted(names)}
 
 
 def report(timeout: float = 20.0) -> str:
-    """Return the report as text.
-
-    Args:
-        timeout: Seconds that each check may take.
-
-    Raises:
-        ArgumentError: ``timeout`` is not a positive number of seconds.
-    """
+    """Return the report as text."""
     checks = doctor(timeout=timeout)
     versions = {"tfdistr": __version__, "Python": f"{platform.python_version()}, {sys.executable}"}
     versions |= {name: version_of(name) or "none" for name in _PACKAGES}

@@ -20,7 +20,6 @@ class Hosts:
     """Hosts with the same number of workers on each.
 
     Args:
-        names: The hosts.
         each: The number of workers on each; None if the hosts do not say it.
     """
 
@@ -28,11 +27,7 @@ class Hosts:
     each: int | None = None
 
     def workers_per_host(self, workers: int | str | None) -> int:
-        """The number of workers on each host, of ``workers`` on all.
-
-        Raises:
-            ArgumentError: The workers cannot be shared equally.
-        """
+        """The number of workers on each host, of ``workers`` on all."""
         count = len(self.names)
         if workers is None:
             return self.each or 1
@@ -54,12 +49,7 @@ class Hosts:
 
 
 def read_hostfile(path: str) -> Hosts:
-    """Read a file with a host on each line; "#" begins a comment.
-
-    Raises:
-        ArgumentError: The file cannot be read, a line is of another form, or hosts have different numbers of
-            workers.
-    """
+    """Read a file with a host on each line; "#" begins a comment."""
     text_of_file = read_text(
         path,
         rule="`hostfile` must name a file that can be read.",

@@ -177,12 +177,7 @@ def server_config(
     Args:
         task_type: The job of the process; by default, the job in TF_CONFIG or in the file.
         index: The index of the process in its job; by default, the index in TF_CONFIG or in the file.
-        file: A JSON file.
         hosts: The addresses of each job, separated by commas.
-
-    Raises:
-        ArgumentError: There is no cluster, or more than one, or the file cannot be read.
-        ClusterConfigError: The cluster is not valid.
     """
     given = {job: text.split(",") for job, text in hosts.items() if text}
     if file is not None and given:

@@ -28,7 +28,6 @@ class Backend:
 
     Args:
         communication: "mpi", "ring", "nccl", or "auto", which leaves the choice to the workers.
-        cluster: The cluster that starts the workers.
         reason: Why this backend was chosen.
     """
 
@@ -66,11 +65,7 @@ def backend_path(run_dir: str | os.PathLike[str]) -> Path:
 
 
 def write_backend(backend: Backend, run_dir: Path) -> None:
-    """Write the gradients' backend and its reason, for the log of the chief.
-
-    Raises:
-        CheckpointError: The system refuses to write it.
-    """
+    """Write the gradients' backend and its reason, for the log of the chief."""
     path = backend_path(run_dir)
     with writing(path, fix=BEFORE_START):
         path.write_text(str(backend))

@@ -52,7 +52,6 @@ def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, st
 
     Args:
         env: The user's variables, which take precedence.
-        tuning: Whether to tune the worker for its processor.
     """
     given = dict(env or {})
     settings = {**unset(_QUIET), "PYTHONUNBUFFERED": "1"}

@@ -29,7 +29,6 @@ class ProgramOutput:
     would consider its workers lost.
 
     Args:
-        pipe: The end of the pipe for this process.
         log: A file for all output, which is appended to.
     """
 
@@ -64,9 +63,6 @@ class RemoteWorker:
     """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher.
 
     Args:
-        job: The job that starts it.
-        index: The index of the worker.
-        run_dir: The directory of the run.
         host: Its host, or a placeholder until a message names the host.
 
     Attributes:
@@ -160,12 +156,9 @@ class RemoteJob:
     """Workers that one program starts on other hosts: the base of `Ssh`, `Srun`, `BatchJob` and `RayJob`.
 
     Args:
-        run_dir: The directory of the run.
-        indices: The indices of the workers.
         host: The host of the workers, or a placeholder until messages name their hosts.
 
     Attributes:
-        workers: The workers.
         failure: The first error of the launcher, or None.
         notices: Messages for the user, until `news` of a worker returns them.
         late: Seconds by which heartbeats may be late.

@@ -154,7 +154,6 @@ def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None)
     """Compare ``fields`` over the workers. All workers must call this.
 
     Args:
-        collectives: The collectives that exchange the values.
         fields: Values by name; an error shows them. The value None is equal to any value.
         note: Any value that JSON can express. It may differ.
 

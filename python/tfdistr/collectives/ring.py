@@ -40,10 +40,7 @@ class TensorFlowCollectives(Collectives):
 
     Args:
         jobs: Number of tasks of each job that trains.
-        index: Index of this worker.
-        device: The device of this worker's replica.
         communication: "auto", "ring" or "nccl".
-        bytes_per_pack: Dense tensors are sent in packs of about this size.
         timeout: Seconds that a collective of tensors may take; None for no limit.
     """
 
@@ -79,7 +76,6 @@ class TensorFlowCollectives(Collectives):
 
         Args:
             lifelines: The connections to watch. From now on they belong to these collectives.
-            tasks: The addresses of the workers in order, by their names such as "worker 0".
         """
         self._lifelines = lifelines
         names = list(tasks)

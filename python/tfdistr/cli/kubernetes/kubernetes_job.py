@@ -45,7 +45,6 @@ def run_pods(pods: FollowedPods, on_event: OnEvent) -> None:
     """Run a script as pods, follow them until the Job has ended, and delete all objects that were made.
 
     Args:
-        pods: The script and its pods.
         on_event: Called with each line of a worker ("log"), each change of its state ("state"), each restart,
             and warnings.
 

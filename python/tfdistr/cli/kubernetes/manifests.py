@@ -87,11 +87,7 @@ def write_manifests(output: str | None = None, **options: Any) -> str:
     """Write the objects into a new file, by default NAME.json, and return its path.
 
     Args:
-        output: The path of the file.
         options: Arguments of ``kubernetes_manifests()``.
-
-    Raises:
-        ArgumentError: An argument is not of its form, or the file exists.
     """
     pods = Pods(**options)
     path = output or f"{pods.name}.json"
@@ -100,11 +96,7 @@ def write_manifests(output: str | None = None, **options: Any) -> str:
 
 
 def write_new(path: str, text: str) -> None:
-    """Write text into a new file that only this user can read: manifests contain secrets.
-
-    Raises:
-        ArgumentError: The file exists, or cannot be written.
-    """
+    """Write text into a new file that only this user can read: manifests contain secrets."""
     try:
         with create_private(path, "xb") as file:
             file.write(text.encode())

@@ -21,9 +21,6 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
 class LocalServers(Cluster):
     """The workers, the parameter servers and the chief of a `LocalCluster`; their indices are in this order.
-
-    Args:
-        cluster: The cluster that `local_cluster` returned.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:

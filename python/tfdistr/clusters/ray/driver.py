@@ -167,13 +167,7 @@ class WorkerActor:
 
 
 class Driver:
-    """The actors of a job.
-
-    Args:
-        spec: The requirements of the job.
-        said: The lines of the launcher.
-        say: Sends a message to the launcher.
-    """
+    """The actors of a job."""
 
     def __init__(self, spec: Mapping[str, Any], said: Input, say: Callable[..., None]) -> None:
         self._spec, self._input, self._say = spec, said, say

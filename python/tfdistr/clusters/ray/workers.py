@@ -33,7 +33,6 @@ class RayJob(RemoteJob):
     Args:
         spec: The message to the process; see driver.py.
         plan: Returns the program of each actor, when Ray has placed them all.
-        run_dir: The directory of the run.
     """
 
     waits = True

@@ -44,8 +44,6 @@ class SlurmStep:
     Args:
         command: The command of a worker; the run directory and the index are added.
         run_dir: The directory of the run, which all nodes see.
-        environments: Environment variables for each worker.
-        srun: The command of srun.
     """
 
     command: Sequence[str]
@@ -58,7 +56,6 @@ class Ranks(RemoteJob):
     """The workers of a Slurm step: the base of `Srun` and `BatchJob`.
 
     Args:
-        step: The step.
         log: The name of the file for the output of srun, in the log folder.
     """
 
@@ -120,9 +117,7 @@ def lost_error(
     Args:
         what: What has ended, and how: "srun exited with status 1".
         lines: The lines that srun has printed.
-        ranks: All ranks.
         lost: The ranks that had not exited.
-        fix: What the user can do.
     """
     never = [rank for rank in lost if not rank.pid]
     said = quoted(_telling(lines))
@@ -170,7 +165,6 @@ def srun_line(
     """Return the command by which srun starts the ranks; the program of a rank follows.
 
     Args:
-        counts: The number of workers on each node.
         cores: The number of cores of each worker; None for Slurm's number.
         mpi: What starts MPI: "pmi2", "pmix" or "none".
         exclude: Nodes of the allocation that get no worker.
@@ -201,11 +195,7 @@ _REAP = 15.0  # seconds that srun has to exit after the request; then it is kill
 
 
 class Srun(Ranks):
-    """One srun in the allocation of this process.
-
-    Args:
-        step: The step.
-    """
+    """One srun in the allocation of this process."""
 
     def __init__(self, step: SlurmStep) -> None:
         super().__init__(step, "srun.log")

@@ -60,10 +60,6 @@ class BatchRequest:
 class BatchJob(Ranks):
     """A job of sbatch whose script runs one srun.
 
-    Args:
-        step: The step.
-        request: The requirements of the job.
-
     Raises:
         ClusterStartError: Slurm does not accept the job.
     """

@@ -34,7 +34,6 @@ class Remote:
     """A program to run on a host.
 
     Args:
-        host: The host.
         ssh: The command that starts the guard of the worker there.
         spec: The message to the guard; see guard.py. The values of environment variables may be secret:
             they are in no file and no command line.
@@ -50,11 +49,6 @@ class Ssh(RemoteJob):
 
     The log of the worker gets its output and that of ssh. The standard input of ssh is the lifeline of the
     worker: the worker exits when the input ends, or is silent for too long.
-
-    Args:
-        index: The index of the worker.
-        remote: What to run, and where.
-        run_dir: The directory of the run.
 
     Raises:
         OSError: ssh cannot be started.
@@ -166,7 +160,6 @@ class Tunnels:
     Args:
         ports: The port of each worker, which must be free on all hosts.
         doors: The door of each worker, a port of this machine.
-        workers_per_host: The number of workers on each host.
     """
 
     ports: Sequence[int]
@@ -175,11 +168,7 @@ class Tunnels:
 
     @classmethod
     def new(cls, workers: int, workers_per_host: int) -> Tunnels:
-        """Make tunnels with ports that are free on this machine, which may be one of the hosts.
-
-        Raises:
-            ClusterStartError: This machine has too few free ports.
-        """
+        """Make tunnels with ports that are free on this machine, which may be one of the hosts."""
         ports = free_ports(2 * workers)
         return cls(ports[:workers], ports[workers:], workers_per_host)
 

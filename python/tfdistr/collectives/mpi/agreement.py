@@ -27,11 +27,7 @@ _LONGEST = 1 << 16
 
 
 class PeerLines:
-    """A socket from which single lines are read: the bytes after a line stay in the socket.
-
-    Args:
-        connection: The socket, which does not block.
-    """
+    """A socket from which single lines are read: the bytes after a line stay in the socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -41,11 +37,7 @@ class PeerLines:
         return self._connection.fileno()
 
     def read(self) -> str | None:
-        """Return a line; None if it is not complete.
-
-        Raises:
-            OSError: The connection is closed, or the line is too long.
-        """
+        """Return a line; None if it is not complete."""
         try:
             begun = self._connection.recv(_LONGEST, socket.MSG_PEEK)
         except BlockingIOError:
@@ -59,11 +51,7 @@ class PeerLines:
         return self._connection.recv(end)[:-1].decode(errors="replace")
 
     def send(self, line: str) -> None:
-        """Send a line.
-
-        Raises:
-            OSError: The connection is closed.
-        """
+        """Send a line."""
         left = memoryview(f"{line}\n".encode())
         while left:
             try:
@@ -128,7 +116,6 @@ class Talks:
         lifelines: The connections of the rendezvous, which nobody reads meanwhile.
         tasks: The addresses of the workers in order, by their names such as "worker 0".
         own: The name of this worker.
-        timeout: Seconds to wait.
     """
 
     def __init__(self, lifelines: Lifelines, tasks: Mapping[str, str], own: str, timeout: float) -> None:
@@ -145,7 +132,6 @@ class Talks:
         """Find out whether the workers can be the ranks of one MPI job. All workers call this.
 
         Args:
-            library: The version of this worker's MPI.
             obstacle: Why this worker can be no rank; "" if it can.
 
         Raises:
@@ -245,7 +231,6 @@ class Talks:
         """Wait for a line of a worker, and return its content.
 
         Args:
-            rank: The worker.
             kinds: How to read a line, by the words with which it begins.
         """
         try:

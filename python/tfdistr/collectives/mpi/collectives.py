@@ -46,8 +46,6 @@ class MpiCollectives(Collectives):
     the same on all ranks. During a collective, a rank polls for messages of failed ranks.
 
     Args:
-        comm: The communicator of the ranks.
-        bytes_per_pack: Dense tensors are sent in packs of about this size.
         heartbeat_timeout: Seconds that a rank of this machine may be stopped while this rank waits.
         timeout: Seconds that a collective of tensors may take; None for no limit.
     """

@@ -42,9 +42,6 @@ def limit(start_timeout: float) -> Iterator[None]:
     """Kill this rank if it is still in this context when another rank has exited, or at the timeout.
 
     The error goes to standard error, and the rank is killed. Launchers end a job after such a kill.
-
-    Args:
-        start_timeout: The time limit in seconds.
     """
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(start_timeout)]
     # A new session, because a signal that kills this process group must not kill the watcher.
@@ -75,8 +72,6 @@ class _WaitingRank:
     """The state of the rank, from its messages.
 
     Attributes:
-        job: The name of its job, if it knows one.
-        started: Whether MPI has started.
         ended: Whether it has exited, or no longer needs the watcher.
         mapped: Names of the memory that it had mapped. They are needed if the job has no name.
     """

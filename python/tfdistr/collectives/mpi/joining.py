@@ -52,11 +52,7 @@ class PmiServer:
         self._waiting: set[int] = set()
 
     def answer(self, rank: int, line: str) -> dict[int, str]:
-        """Return the lines to send after a line of a rank: for each rank that gets one, its line.
-
-        Raises:
-            PmiError: The line is not one of the protocol.
-        """
+        """Return the lines to send after a line of a rank: for each rank that gets one, its line."""
         words = parse(line)
         command = words.pop("cmd", "")
         if command == "barrier_in":
@@ -111,9 +107,6 @@ _COMMANDS = frozenset(
 
 def parse(line: str) -> dict[str, str]:
     """Return the words of a line by their names; the value of a line is its last word, and may have spaces.
-
-    Raises:
-        PmiError: It has no such form.
     """
     head, is_put, value = line.strip().partition(" value=")
     words = dict(word.split("=", 1) for word in head.split() if "=" in word)
@@ -138,14 +131,7 @@ _ON_ONE_HOST = {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "self,sm"}
 
 
 class Joining:
-    """This process on its way to become a rank. ``finish()`` follows when all ranks have communicated.
-
-    Args:
-        talks: The talks with the other workers.
-        agreement: Their result.
-        library: The MPI library.
-        timeout: Seconds to wait.
-    """
+    """This process on its way to become a rank. ``finish()`` follows when all ranks have communicated."""
 
     def __init__(self, talks: Talks, agreement: Agreement, library: MpiLibrary, timeout: float) -> None:
         self._talks, self._rank, self._peers, self._timeout = talks, talks.rank, talks.peers, timeout

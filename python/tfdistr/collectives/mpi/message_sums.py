@@ -94,9 +94,7 @@ class MessageSum:
     """Sums of rows of numbers over a communicator.
 
     Args:
-        comm: The communicator.
         groups: The workers whose sums each rank has.
-        wait: Waits for a message.
     """
 
     def __init__(self, comm: MPI.Intracomm, groups: Sequence[range], wait: Wait) -> None:

@@ -31,7 +31,6 @@ class Door(NamedTuple):
 
     Attributes:
         host: The address of its interface.
-        port: Its port.
         answer: The text that the worker sends to everyone who connects.
     """
 
@@ -44,11 +43,7 @@ class Door(NamedTuple):
 
     @classmethod
     def parse(cls, value: Any) -> Door:
-        """Parse the door of another worker.
-
-        Raises:
-            ValueError: The value is not a door.
-        """
+        """Parse the door of another worker."""
         host, port, answer = value
         if not (isinstance(host, str) and type(port) is int and isinstance(answer, str)):
             raise ValueError("no door")
@@ -57,9 +52,6 @@ class Door(NamedTuple):
 
 class OpenDoor:
     """The door of this worker, open until ``close()``: it listens, and answers.
-
-    Args:
-        door: The door.
 
     Raises:
         OSError: This process cannot listen there.
@@ -95,12 +87,7 @@ class OpenDoor:
 
 
 def unreached(doors: Mapping[str, Door], timeout: float) -> str:
-    """Connect to the doors of other workers, and return why one is unreachable; "" if all are reachable.
-
-    Args:
-        doors: The doors by the names of their workers.
-        timeout: Seconds to wait for each.
-    """
+    """Connect to the doors of other workers, and return why one is unreachable; "" if all are reachable."""
     with ThreadPoolExecutor(_AT_ONCE, "tfdistr-reach") as pool:
         found = pool.map(lambda name: _obstacle(name, doors[name], timeout), doors)
         return next(filter(None, found), "")

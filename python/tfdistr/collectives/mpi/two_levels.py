@@ -50,7 +50,6 @@ class SharedSum:
         comm: The ranks of this host. All of them call this.
         hosts: The workers of each host; the ranks of this one are those of ``hosts[own]``.
         own: The number of this host.
-        wait: Waits for other ranks.
         across: Sums the share of this rank over the hosts, if there are others and this rank has a share.
     """
 
@@ -210,13 +209,7 @@ class Sums(Protocol):
 
 
 class TwoLevels:
-    """Sums on two levels, except where MPI's reduction is faster.
-
-    Args:
-        hosts: The ranks of each host.
-        levels: Sums on both levels.
-        by_mpi: Sums over all ranks.
-    """
+    """Sums on two levels, except where MPI's reduction is faster."""
 
     def __init__(self, hosts: Sequence[range], levels: SharedSum, by_mpi: MessageSum) -> None:
         self._levels, self._by_mpi = levels, by_mpi
@@ -242,7 +235,6 @@ def sums_of(comm: MPI.Intracomm, wait: Wait) -> Sums:
     """Choose how the ranks of ``comm`` sum. All of them call this.
 
     Args:
-        comm: The communicator.
         wait: Called with a function. It returns when the function returns True, and raises an error if a rank
             has failed.
     """
