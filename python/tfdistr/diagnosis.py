@@ -424,11 +424,7 @@ def _run(command: Sequence[str], timeout: float) -> _Said:
 
 
 def read_config(file: str) -> str:
-    """Return the TF_CONFIG in a file.
-
-    Raises:
-        ArgumentError: The file cannot be read.
-    """
+    """Return the TF_CONFIG in a file."""
     return read_text(
         file,
         rule="The file with TF_CONFIG must be one that can be read.",

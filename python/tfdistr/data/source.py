@@ -179,11 +179,7 @@ def check_names(names: Sequence[Any], name: str) -> None:
     """Check the names of parts: a dictionary would keep only one part of each name.
 
     Args:
-        names: The names of the parts or columns.
         name: The name of the whole for the user.
-
-    Raises:
-        ArgumentError: A part has no name, or two parts have the same name.
     """
     unnamed = sum(not isinstance(part, str) or not part for part in names)
     twice = next((part for place, part in enumerate(names) if part in names[:place]), None)
@@ -204,11 +200,7 @@ def column_names(value: Any) -> tuple[str, ...] | None:
 
 
 def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
-    """Return the columns of a data frame that a model was trained with; other values unchanged.
-
-    Raises:
-        ArgumentError: A column is missing.
-    """
+    """Return the columns of a data frame that a model was trained with; other values unchanged."""
     value = _read(value, name)
     columns = _columns_of(value, name)
     if columns is None:

@@ -22,10 +22,8 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     """Make this fork the process that the client has requested.
 
     Args:
-        request: The request of the client; see ``Forked``.
         files: The open files that came with the request: standard input, output and error, then the files
             that ``request["files"]`` names.
-        server: The process id of the server.
 
     Returns:
         The program and its arguments.

@@ -71,7 +71,6 @@ def serve(folder: str, listener: int) -> list[str]:
 
     Args:
         folder: The folder of the socket, which is removed at the end of the server.
-        listener: The number of the socket.
 
     Returns:
         In a fork: the program to run, with its arguments. In the server this does not return.
@@ -101,12 +100,7 @@ def main() -> None:
 
 
 class _ForkServer:
-    """The server with its clients and forks.
-
-    Args:
-        folder: The folder of the socket.
-        listener: The socket on which clients connect.
-    """
+    """The server with its clients and forks."""
 
     def __init__(self, folder: str, listener: socket.socket) -> None:
         self.pid = os.getpid()

@@ -51,7 +51,6 @@ class WarmStart:
     """The information for a warm start of a process.
 
     Args:
-        server: The path of the server's socket.
         argv: The program and its arguments, as ``Forked`` takes them.
     """
 
@@ -115,11 +114,7 @@ class _ServerProcess:
         return self._process.pid
 
     def path(self) -> str:
-        """Return the path of its socket, on its host.
-
-        Raises:
-            OSError: The server did not start.
-        """
+        """Return the path of its socket, on its host."""
         if not self._path:
             assert self._process.stdout is not None
             ready, _, _ = select.select([self._process.stdout], [], [], _TO_CONNECT)
@@ -264,13 +259,7 @@ os.register_at_fork(after_in_child=_servers.__init__)  # type: ignore[misc]  # t
 
 
 def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopback) -> WarmStart | None:
-    """Return how to start ``command`` warm; None for a cold start. Start the server if it does not run.
-
-    Args:
-        command: The program of a worker and its arguments.
-        env: Its whole environment.
-        loopback: Its protection from other machines.
-    """
+    """Return how to start ``command`` warm; None for a cold start. Start the server if it does not run."""
     return warm_starts(command, env, loopback, [Host()])[0]
 
 

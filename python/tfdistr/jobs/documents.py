@@ -70,13 +70,7 @@ def _plain(option: Any) -> Any:
 
 
 def write_job(job: Job, run_dir: Path, workers: int) -> None:
-    """Write ``job.json``: the description of the job, without data, functions and environment variables.
-
-    Args:
-        job: The job.
-        run_dir: Its folder.
-        workers: Number of workers.
-    """
+    """Write ``job.json``: the description of the job, without data, functions and environment variables."""
     recovery = job.recovery
     document = {
         "schema": schema_id("job"),

@@ -50,9 +50,6 @@ def train_here(
     """Train as this worker.
 
     Args:
-        job: The job.
-        strategy: The strategy of this worker.
-        caller: The calling language.
         run_dir: Folder or URL for the checkpoints, if the job has any; only the chief's is used.
         workers: Number of workers, if it differs from the strategy's.
         find_lost: Returns the lost process, if an error is about a process that does not train.
@@ -118,9 +115,7 @@ def train_as_chief_here(
     """Train as the chief of servers that a user has started by hand.
 
     Args:
-        job: The job.
         config: The cluster.
-        caller: The calling language.
         run_dir: Folder or URL for the checkpoints, if the job has any.
     """
     from tfdistr.checkpoint.folder import checkpoints

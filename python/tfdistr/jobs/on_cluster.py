@@ -61,11 +61,7 @@ class Summary(Protocol):
 
 
 class PlainSummary:
-    """The summary of a strategy that adds nothing to the result.
-
-    Args:
-        on_event: Receives the events.
-    """
+    """The summary of a strategy that adds nothing to the result."""
 
     def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
         self._on_event = on_event
@@ -97,10 +93,6 @@ def fit_on_cluster(
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
     Args:
-        job: The job.
-        rules: The rules of its strategy.
-        cluster: The cluster.
-        caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """

@@ -31,9 +31,7 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
     """Start a run with checkpoints in ``run_dir``, or resume the run in it.
 
     Args:
-        job: The job.
         run_dir: An empty folder, or the folder of an earlier run.
-        workers: Number of workers.
 
     Returns:
         The job; if the user gave no seed, it has the seed of the earlier run.
@@ -90,7 +88,6 @@ class Restarts:
     """The count of restarts. A restart that led to a newer checkpoint does not count.
 
     Args:
-        run_dir: The run directory.
         allowed: Number of restarts without progress that are allowed.
     """
 

@@ -35,7 +35,6 @@ class StoredRun:
     `end`, and the end of the context, upload the whole logs, the events and the documents.
 
     Args:
-        url: The URL of the run.
         cluster: The cluster of the job, or None; it determines where the folder is.
         resume: Whether the job resumes the run, if there is one.
 

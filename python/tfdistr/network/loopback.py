@@ -57,7 +57,6 @@ class Loopback:
     Args:
         way: One of `WAYS`.
         reasons: Why the ways before it do not work.
-        library: The library to preload.
         namespaces: Descriptors of a user and of a network namespace; -1 for the namespace of this process.
     """
 
@@ -91,7 +90,6 @@ class Loopback:
         """Warn the user, once, if a job is open to other machines, or cannot reach them.
 
         Args:
-            ports: The ports on which the job listens.
             machine: The machine that listens there.
             cluster: The function that takes ``env``.
         """

@@ -32,9 +32,6 @@ class ServerOptions:
             each batch is split over the workers, and the mean of their gradients is applied once.
         replicas_to_aggregate: With "sync": the number of workers whose shares of the batch make a step;
             later shares are dropped. By default all workers.
-
-    Raises:
-        ArgumentError: An argument is not of the form above.
     """
 
     update: str = "async"
@@ -62,11 +59,7 @@ class ServerOptions:
 
 
 def check_data(job: Job) -> None:
-    """Refuse data that the workers cannot read.
-
-    Raises:
-        ArgumentError: The data come from an R function.
-    """
+    """Refuse data that the workers cannot read."""
     if any(isinstance(source, FunctionByName | RFunction) for source in (job.data, job.validation)):
         raise ArgumentError(
             "With parameter servers the data cannot be an R function: the workers read it in Python.",
@@ -76,11 +69,7 @@ def check_data(job: Job) -> None:
 
 
 class WorkerSteps:
-    """A handler that records the chief's report of its workers' steps, and forwards all events.
-
-    Args:
-        on_event: Called with each event.
-    """
+    """A handler that records the chief's report of its workers' steps, and forwards all events."""
 
     def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
         self._on_event = on_event
@@ -115,7 +104,6 @@ def train_as_chief(
     """Train the job in ``run_dir`` as the chief that the launcher has started.
 
     Args:
-        run_dir: The run directory.
         options: The arguments of `ServerOptions`, and ``start_timeout``, seconds that the servers may take to
             start.
         on_event: Called as ``on_event(kind, **fields)``.

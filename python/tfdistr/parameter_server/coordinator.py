@@ -82,26 +82,21 @@ def train_on_servers(
     batch; with "sync" each batch is split over the workers.
 
     Args:
-        job: The job to train.
         config: The cluster; this process is its chief.
         on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
         update: "async" or "sync"; see `ServerOptions`.
-        replicas_to_aggregate: The number of workers whose gradients make a step.
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
         strategy: The result of `join_servers`, if it was called before.
         checkpoints: The checkpoints of the run, if the job has any.
-        preemption: Records SIGTERM, if there are checkpoints.
 
     Returns:
         The result. Its model is in this process and needs no server any more.
 
     Raises:
-        ArgumentError: An argument, the model function or the callbacks are not what they must be.
         ClusterConfigError: This process is not the chief, or the cluster has no servers.
         ClusterStartError: A server did not start.
         JobStoppedError: The job was preempted, and has saved a checkpoint.
-        DataShardError: The data cannot be split over the workers.
         WorkerFailedError: A parameter server was lost.
     """
     options = ServerOptions(update, replicas_to_aggregate)
@@ -242,11 +237,7 @@ class _Chief:
 
 
 def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
-    """Refuse a model that replaces a part of Keras's training loop, which would not be called.
-
-    Raises:
-        ArgumentError: The model replaces a part that is for its training, or for its validation.
-    """
+    """Refuse a model that replaces a part of Keras's training loop, which would not be called."""
     needed = {"fit", "make_train_function", *(["evaluate", "make_test_function"] if validates else [])}
     replaced = [name for name in tf_internals.changes_of_keras_loop(model) if name in needed]
     if replaced:

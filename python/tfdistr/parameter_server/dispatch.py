@@ -18,9 +18,6 @@ class Dispatcher:
     """The dispatch of functions to free workers; results come in the order of completion.
 
     If a worker dies, its unfinished function is sent again, to another worker or to its replacement.
-
-    Args:
-        strategy: The strategy of the chief.
     """
 
     def __init__(self, strategy: tf.distribute.experimental.ParameterServerStrategy) -> None:

@@ -152,11 +152,7 @@ def r_worker_command() -> tuple[str, ...]:
 
 
 def rscript() -> str:
-    """Return the program that runs R scripts.
-
-    Raises:
-        ArgumentError: There is no R.
-    """
+    """Return the program that runs R scripts."""
     home = os.environ.get("R_HOME", "") or (_here[0].home if _here else "")
     program = os.path.join(home, "bin", "Rscript") if home else shutil.which("Rscript")
     if program is None or not os.access(program, os.X_OK):
@@ -265,7 +261,6 @@ def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
 
     Args:
         parts: The parts of the job. If none of them is an R function, nothing happens.
-        seed: The seed of the job.
     """
     functions = [part for part in parts if isinstance(part, RFunction)]
     if functions:

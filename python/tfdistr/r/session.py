@@ -21,13 +21,6 @@ def reload_environ() -> None:
     """Bring ``os.environ`` up to date with the environment of the process. Python reads it only once.
 
     R's ``Sys.setenv()`` changes the environment of the process. Python 3.14 has ``os.reload_environ()``.
-
-    Example:
-        >>> ctypes.CDLL(None).setenv(b"CHANGED_OUTSIDE", b"yes", 1)
-        0
-        >>> reload_environ()
-        >>> os.environ["CHANGED_OUTSIDE"]
-        'yes'
     """
     entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
     # Read all entries before the first change, because a change may move the list.

@@ -23,9 +23,6 @@ def for_r(value: Any) -> Any:
     Whole numbers that R's integers do not have become floats, and bytes among text become text. Lists, tuples
     and dictionaries are converted part by part. All other values stay as they are.
 
-    Args:
-        value: Any Python value.
-
     Raises:
         ArgumentError: R has no such number.
 
@@ -112,27 +109,14 @@ _CONVERSIONS = {
 
 
 def check_pyarrow(name: str, of: str) -> None:
-    """Check that Arrow objects can be read.
-
-    Args:
-        name: The name of the part for the user.
-        of: The class of the object.
-
-    Raises:
-        ArgumentError: pyarrow is not installed.
-    """
+    """Check that Arrow objects can be read."""
     parquet(f"`{name}` of class {of}")
 
 
 def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
     """Refuse an R object that is no array.
 
-    Args:
-        name: The name of the part for the user.
         classes: The classes of the object, and those that it extends.
-
-    Raises:
-        ArgumentError: Always.
     """
     known = next((fix for of, fix in _CONVERSIONS.items() if of in classes), None)
     raise ArgumentError(
@@ -143,17 +127,7 @@ def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
 
 
 def refuse_missing(name: str, kind: str, missing: int, length: int) -> NoReturn:
-    """Refuse missing values, which would become ordinary values. Doubles have NaN for them.
-
-    Args:
-        name: The name of the part for the user.
-        kind: Their type in R.
-        missing: The number of missing values.
-        length: The number of all values.
-
-    Raises:
-        ArgumentError: Always.
-    """
+    """Refuse missing values, which would become ordinary values. Doubles have NaN for them."""
     raise ArgumentError(
         f"`{name}` must not have missing values, which {kind} can't hold in Python.",
         received=f"{missing} missing of {length}",
@@ -165,11 +139,7 @@ def refuse_encoding(name: str, shown: str) -> NoReturn:
     """Refuse text with bytes that are not text in its encoding.
 
     Args:
-        name: The name of the part for the user.
         shown: The first such text, as R prints it.
-
-    Raises:
-        ArgumentError: Always.
     """
     raise ArgumentError(
         f"`{name}` must hold text whose encoding R knows.",

@@ -77,9 +77,7 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
 
     Args:
         tasks: The address of each task, by its name ("worker 1"). The leader comes first.
-        own: The name of this task.
         fields: The values that must be the same on all workers, as the addresses must.
-        timeout: Seconds to wait.
 
     Returns:
         The connections to the leader; on the leader, the connections to the others.

@@ -58,11 +58,7 @@ class MeetingEnd:
 
     @classmethod
     def heard(cls, message: Any) -> MeetingEnd:
-        """Return the reason that a message of a peer contains.
-
-        Raises:
-            ValueError: The message is not one.
-        """
+        """Return the reason that a message of a peer contains."""
         names = [field.name for field in fields(cls)]
         if not isinstance(message, dict) or message.keys() != set(names):
             raise ValueError("no end")

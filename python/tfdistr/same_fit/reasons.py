@@ -11,7 +11,6 @@ class Reason:
     """A reason.
 
     Attributes:
-        text: The reason, as a sentence.
         fix: What the user can do; ``{most}`` stands for the highest number of workers.
     """
 

@@ -50,9 +50,6 @@ def refusal(
     """Return the error for a rule of a schema that a document breaks.
 
     Args:
-        found: The rule, and the value that breaks it.
-        document: The name of the document.
-        error: The class of the error.
         with_document: Whether the message names the document of a field.
     """
     path = tuple(found.absolute_path)
@@ -81,18 +78,8 @@ _ARGUMENTS = "arguments"
 def load_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a document.
 
-    Args:
-        name: The name of the document, one of ``NAMES``.
-
     Returns:
         The schema, in one piece. The caller may change it.
-
-    Raises:
-        ArgumentError: There is no such document.
-
-    Example:
-        >>> load_schema("event")["$id"]
-        'urn:tfdistr:event:1'
     """
     if name not in NAMES:
         raise ArgumentError(
@@ -130,16 +117,8 @@ def validator(name: str) -> Draft202012Validator:
 def validate(name: str, document: Any, error: type[TfdistrError] = ArgumentError) -> None:
     """Check that a document is valid and in its normal form.
 
-    Args:
-        name: The name of the document, one of ``NAMES``.
-        document: The document, as ``json.loads()`` returns it.
-        error: The class of the error.
-
     Raises:
         ArgumentError: A rule of the schema is broken. The message names the field, its value, and the fix.
-
-    Example:
-        >>> validate("event", {"event": "ready", "time": 1700000000.0})
     """
     found = next(validator(name).iter_errors(document), None)
     if found is not None:
@@ -151,15 +130,8 @@ def normalise(name: str, document: Any) -> Any:
 
     Values without a normal form stay unchanged, so that `validate` can name them.
 
-    Args:
-        name: The name of the document, one of ``NAMES``.
-        document: The document, as ``json.loads()`` returns it.
-
     Returns:
         A new document. Numbers that JSON does not have ("nan", "inf", "-inf") are floats in it.
-
-    Raises:
-        ArgumentError: There is no such document.
 
     Example:
         >>> normalise("event", {"event": ["done"], "time": [5], "seconds": "2.5"})
@@ -173,17 +145,11 @@ def read(name: str, document: Any) -> Any:
     """Return the normal form of a document, which is valid.
 
     Args:
-        name: The name of the document, one of ``NAMES``.
         document: The document as JSON text, or as ``json.loads()`` returns it.
 
     Raises:
         ArgumentError: It is not JSON, or a rule of the schema is broken. The message names the field, its
             value, and the fix.
-
-    Example:
-        >>> read("training", {"schema": "urn:tfdistr:training:1", "history": {"loss": 0.5}, "seconds": [1],
-        ...                   "communication": "mpi"})["history"]
-        {'loss': [0.5]}
     """
     if isinstance(document, str | bytes):
         document = _parsed(name, document)

@@ -30,8 +30,6 @@ def normal_form(validator: Draft202012Validator, value: Any, schema: Any = None)
     """Convert a value to the normal form that a schema describes.
 
     Args:
-        validator: The validator of the whole document.
-        value: The value.
         schema: The part of the validator's schema that describes the value; by default the whole schema.
     """
     schema = validator.schema if schema is None else schema

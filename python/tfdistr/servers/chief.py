@@ -27,7 +27,6 @@ def join_servers(
     """Wait for all servers, and make the strategy of the chief.
 
     Args:
-        config: The cluster; this process is its chief.
         start_timeout: Seconds that the servers may take to start.
 
     Raises:

@@ -91,11 +91,7 @@ def serve(
 
 
 def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERVERS)) -> None:
-    """Refuse a cluster that lacks a job which parameter servers need.
-
-    Raises:
-        ClusterConfigError: A job in ``needed`` is missing.
-    """
+    """Refuse a cluster that lacks a job which parameter servers need."""
     missing = [job for job in needed if job not in config.jobs]
     if missing:
         raise ClusterConfigError(
@@ -151,7 +147,6 @@ class Patience:
     """The time limits of a server's wait for its chief, whose port answers while it runs.
 
     Args:
-        address: The address of the chief.
         start_timeout: Seconds until the chief must have started.
         chief_timeout: Seconds for which the chief may be unreachable after that.
 
@@ -166,11 +161,7 @@ class Patience:
         self._last_answer = time.monotonic()
 
     def look(self) -> None:
-        """Check whether the chief is reachable.
-
-        Raises:
-            ClusterStartError: The chief did not start in time, or was unreachable for too long.
-        """
+        """Check whether the chief is reachable."""
         now = time.monotonic()
         if answers(self._address):
             self.came, self._last_answer = True, now
@@ -201,8 +192,6 @@ def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") ->
     """Return the error that names the lost server, if ``error`` is about one.
 
     Args:
-        error: The error that the chief has caught.
-        config: The cluster.
         job: The job whose servers hold variables.
     """
     import tensorflow as tf

@@ -25,7 +25,6 @@ class GivenDataset:
     """The caller's ``tf.data.Dataset``: a function without arguments, for ``Source``.
 
     Args:
-        dataset: The dataset.
         name: The name of the argument for the user.
     """
 
@@ -70,7 +69,6 @@ class GivenBatches:
     """The caller's ``PyDataset`` or generator: a function without arguments, for ``Source``.
 
     Args:
-        batches: The object.
         name: The name of the argument for the user.
     """
 
@@ -119,11 +117,7 @@ def is_py_dataset(value: Any) -> bool:
 
 
 def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
-    """Return the number of batches of a ``PyDataset``.
-
-    Raises:
-        ArgumentError: It has none.
-    """
+    """Return the number of batches of a ``PyDataset``."""
     try:
         count = batches.num_batches
     except NotImplementedError:

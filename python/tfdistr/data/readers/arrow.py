@@ -25,12 +25,7 @@ class ArrowBlocks(TableBlocks):
     """The rows of Arrow files (IPC, as files or as streams), in the order of the files.
 
     Args:
-        files: The paths.
-        sizes: The sizes of the files, if they were described before; else an empty sequence.
         wanted: The columns; see ``Wanted``.
-
-    Raises:
-        ArgumentError: A file is damaged or has changed, or a column is not in it or has another type.
     """
 
     def __init__(self, files: Sequence[str], sizes: Sequence[int], **wanted: Any) -> None:
@@ -91,8 +86,6 @@ class ParquetBlocks(TableBlocks):
     """The rows of Parquet files, in the order of the files.
 
     Args:
-        files: The paths.
-        sizes: The sizes of the files, if they were described before; else an empty sequence.
         wanted: The columns; see ``Wanted``.
 
     Raises:

@@ -24,7 +24,6 @@ def from_arrow(value: Any, name: str) -> Any:
     Args:
         value: Any object. It is an Arrow object if it has the methods of Arrow's C interface, as those of
             pyarrow, polars, nanoarrow and duckdb. pandas objects have them, but are not treated so.
-        name: The name of the object for the user.
 
     Raises:
         ArgumentError: pyarrow is not installed, or it cannot read the object.
@@ -68,10 +67,6 @@ def from_address(address: str, name: str) -> Any:
     Args:
         address: The address of the stream, an ``ArrowArrayStream``, as a whole number in text. The stream is
             released here.
-        name: The name of the object for the user.
-
-    Raises:
-        ArgumentError: pyarrow is not installed, or it cannot read the stream.
     """
     return from_arrow(_Stream(int(address)), name)
 
@@ -92,7 +87,6 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
     """Return a column as an array.
 
     Args:
-        column: A ``pyarrow.ChunkedArray``.
         name: The name of the column or of its table for the user.
         of_table: The name of the column in its table; None for a column without a table.
 
@@ -125,11 +119,7 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
 
 
 def refuse_dataset(value: Any, name: str) -> None:
-    """Refuse a pyarrow or Hugging Face data set, whose files ``load_dataset()`` reads.
-
-    Raises:
-        ArgumentError: It is one.
-    """
+    """Refuse a pyarrow or Hugging Face data set, whose files ``load_dataset()`` reads."""
     fixes = {
         "pyarrow.dataset": 'load_dataset("parquet", files=dataset.files, target="y"), or its to_table()',
         "datasets": 'load_dataset("arrow", files="data", target="y") after its save_to_disk("data")',

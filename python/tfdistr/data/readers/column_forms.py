@@ -117,8 +117,6 @@ def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
 
     Args:
         column: A column as ``values_of`` returns it.
-        shape: The shape of an example.
-        refuse: Makes the error.
 
     Raises:
         ArgumentError: A value is missing, or a list has another size.
@@ -143,9 +141,7 @@ def shape_of(form: ColumnForm, column: Any, refuse: Refuse) -> tuple[int, ...]:
     """Return the shape of an example; the first row determines the sizes that the type leaves open.
 
     Args:
-        form: The form of the column.
         column: The first rows, as ``values_of`` returns them.
-        refuse: Makes the error.
 
     Raises:
         ArgumentError: The first list is missing.
@@ -160,11 +156,7 @@ def shape_of(form: ColumnForm, column: Any, refuse: Refuse) -> tuple[int, ...]:
 
 
 def bytes_of(column: Any, refuse: Refuse) -> Array:
-    """Return text or images as an array of bytes.
-
-    Raises:
-        ArgumentError: A value is missing.
-    """
+    """Return text or images as an array of bytes."""
     import pyarrow as pa
 
     _check_there(column, 1, refuse)

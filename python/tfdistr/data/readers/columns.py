@@ -41,7 +41,6 @@ class Wanted:
             missing value is an error.
         matrix: Whether several columns become one matrix; None for a matrix if all are numbers.
         image_size: Height and width to which images are resized; None if those of a column have one size.
-        color_mode: The colors of images.
     """
 
     features: tuple[str, ...] | None
@@ -70,11 +69,9 @@ class FileColumns:
     Args:
         schema: The schema of the first file, a ``pyarrow.Schema``.
         path: The path of this file.
-        wanted: The user's choice.
         first: Reads the first rows of a column. Only lists and images need it.
 
     Attributes:
-        names: The names of all columns that are read.
         structure: What an example is; see ``Blocks``.
         encoded_structure: The same, with images as bytes.
         images: The decoder of each column with images.
@@ -107,11 +104,7 @@ class FileColumns:
         self._check_fill(schema)
 
     def check(self, schema: Any, path: str) -> None:
-        """Check that a file has the same columns as the first file.
-
-        Raises:
-            ArgumentError: A column is missing, or has another type.
-        """
+        """Check that a file has the same columns as the first file."""
         for name in self.names:
             _check_there(name, schema, path)
             if _form_in(schema, name, path) != self._forms[name]:
@@ -375,9 +368,7 @@ class TableBlocks(Blocks):
     """The rows of files of tables, in the order of the files.
 
     Args:
-        columns: The columns that are read.
         places: For each block, its file, and the number of its first row there.
-        rows: For each block, the number of its rows.
     """
 
     def __init__(self, columns: FileColumns, places: list[Where], rows: list[int]) -> None:
@@ -389,11 +380,7 @@ class TableBlocks(Blocks):
 
     @abstractmethod
     def tables(self, block: int) -> Iterator[tuple[Any, Where]]:
-        """Read a block: tables of ``together`` rows at most, and their places.
-
-        Raises:
-            ArgumentError: The file has changed or is damaged.
-        """
+        """Read a block: tables of ``together`` rows at most, and their places."""
 
     def pieces(self, block: int) -> Iterator[list[Array]]:
         """Decode a block."""

@@ -28,15 +28,8 @@ class CsvBlocks(Blocks):
     """The rows of text files, in the order of the files.
 
     Args:
-        files: The paths.
-        sizes: The sizes of the files, if they were described before; else an empty sequence.
-        delimiter: The character between two values.
         types: The type of each column; see ``scan``.
-        rows: The number of rows of each file.
         wanted: The columns; see ``Wanted``.
-
-    Raises:
-        ArgumentError: A file has changed, or a column cannot be read.
     """
 
     only_once = True

@@ -45,11 +45,7 @@ class FileDataset(Dataset):
     of_source: str = ""
 
     def open(self) -> Blocks:
-        """Open the files.
-
-        Raises:
-            ArgumentError: A file has changed, or is damaged.
-        """
+        """Open the files."""
         source = FORMATS[self.name].open(self.files, self.sizes, self.options)
         if source.identity != self.of_source:
             raise ArgumentError(
@@ -157,11 +153,7 @@ class Format:
 
 
 def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDataset:
-    """Describe a data set in files; see ``load_dataset()``.
-
-    Raises:
-        ArgumentError: An argument is not valid, or the files are not.
-    """
+    """Describe a data set in files; see ``load_dataset()``."""
     kind = FORMATS[name]
     options = kind.options(**arguments)
     found = kind.find(files) if kind.find else find_files(files, kind.endings)

@@ -27,8 +27,6 @@ class Examples(Single):
     """The examples of files of records, in the order of the files.
 
     Args:
-        files: The paths.
-        sizes: The sizes of the files, if they were described before; else an empty sequence.
         features: The type, the shape and the default value of each feature.
         target: The names of the features of ``y``; a name alone for one feature that is no dictionary.
     """
@@ -47,19 +45,11 @@ class Examples(Single):
 
     @abstractmethod
     def open_files(self, paths: Sequence[str]) -> Sequence[int]:
-        """Open the files, and return the number of records of each.
-
-        Raises:
-            ArgumentError: A file is damaged.
-        """
+        """Open the files, and return the number of records of each."""
 
     @abstractmethod
     def records(self, file: int, numbers: Sequence[int]) -> Sequence[bytes]:
-        """Return the records of a file with these numbers.
-
-        Raises:
-            ArgumentError: The file has changed or is damaged.
-        """
+        """Return the records of a file with these numbers."""
 
     def check(self) -> None:
         """Decode the first record of each file."""

@@ -23,15 +23,11 @@ class Images:
 
     Args:
         size: Height and width to which images are resized; None if all have one size.
-        color_mode: "rgb", "grayscale" or "rgba".
         first: The first image, a JPEG, PNG, GIF or BMP file.
         place: Where it is, for errors.
 
     Attributes:
         leaf: The array that an image becomes: of uint8, or of float32 if images are resized.
-
-    Raises:
-        ArgumentError: The first image cannot be decoded.
     """
 
     def __init__(self, size: tuple[int, int] | None, color_mode: str, first: bytes, place: str) -> None:
@@ -46,7 +42,6 @@ class Images:
         """Decode images, all of them in one TensorFlow call.
 
         Args:
-            data: The images.
             place: Returns the place of the image with this position in ``data``, for errors.
 
         Raises:
@@ -136,8 +131,7 @@ class ImageFolder(Single):
     Args:
         files: The path of the folder, in a tuple.
         sizes: Nothing: a folder has no size.
-        image_size: Height and width to which images are resized; None if all have one size.
-        color_mode: "rgb", "grayscale" or "rgba".
+        image_size, color_mode: See ``Images``.
 
     Attributes:
         class_names: The names of the classes, in the order of their numbers.
@@ -226,11 +220,7 @@ class _EncodedFolder(Single):
 
 
 def find_folder(files: Any) -> tuple[str, ...]:
-    """Return the absolute path of the folder.
-
-    Raises:
-        ArgumentError: There is no such folder.
-    """
+    """Return the absolute path of the folder."""
     if not isinstance(files, str | os.PathLike) or not os.path.isdir(files):
         raise ArgumentError(
             "`files` must be a folder that has a folder of images for each class.",

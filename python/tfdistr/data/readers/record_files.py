@@ -44,7 +44,6 @@ def _extents_of(path: str, most: int | None = None) -> tuple[Array, int]:
     """Find the data of the first whole records of a TFRecord file.
 
     Args:
-        path: The file.
         most: The number of records to look for; None for all.
 
     Returns:
@@ -142,7 +141,6 @@ class TFRecordFile:
     """Records of one TFRecord file, as they are. The first read finds the positions of all records.
 
     Args:
-        path: The file.
         records: Number of records that the file must hold.
     """
 
@@ -201,7 +199,6 @@ def open_records(builder: Any, split: str) -> tuple[Records | None, str]:
     """Open the records of a split of a prepared data set, in the order of the files in ``as_dataset``.
 
     Args:
-        builder: The builder of TensorFlow Datasets.
         split: A split, or a part of one.
 
     Returns:
