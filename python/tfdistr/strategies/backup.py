@@ -33,11 +33,7 @@ def check_backups(callbacks: Iterable[Any]) -> None:
 
 
 def resume_data(callbacks: keras.callbacks.CallbackList) -> None:
-    """Let a call of ``fit`` continue in its data, if a ``BackupAndRestore`` among the callbacks resumes.
-
-    Raises:
-        ArgumentError: A ``BackupAndRestore`` saves within epochs.
-    """
+    """Let a call of ``fit`` continue in its data, if a ``BackupAndRestore`` among the callbacks resumes."""
     listed = callbacks.callbacks
     check_backups(listed)
     if any(isinstance(c, keras.callbacks.BackupAndRestore) for c in listed) and not any(

@@ -24,7 +24,6 @@ def build(
     """Create the model's weights and metrics before its step is traced, as Keras does under a strategy.
 
     Args:
-        model: The model.
         data: Batches for its step.
         optimizer: Whether to create the variables of its optimizer as well.
         training: Whether the model will train; otherwise it will be evaluated.
@@ -148,7 +147,6 @@ def disable_xla(model: keras.Model, where: str) -> None:
     """Make a model train without XLA, and warn.
 
     Args:
-        model: A compiled model.
         where: Where XLA cannot be used, such as "on several workers".
     """
     if model.jit_compile:

@@ -124,9 +124,7 @@ def coordinate(
     """Make the callbacks of all workers, in Keras's list, act together.
 
     Args:
-        callbacks: The callbacks of this worker.
         peers: The notes of all workers.
-        extended: Runs this worker's replica.
         training: Whether this is for ``fit``.
     """
     collectives = extended.collectives

@@ -36,11 +36,7 @@ _SAVERS = ("save", "save_weights", "export")
 
 
 class KerasCalls:
-    """The preparation of models for many workers when Keras's methods are called on them.
-
-    Args:
-        extended: Runs this worker's replica.
-    """
+    """The preparation of models for many workers when Keras's methods are called on them."""
 
     def __init__(self, extended: OneReplica) -> None:
         self._extended = extended

@@ -28,8 +28,6 @@ class KerasCall:
     """A running call of ``fit``, ``evaluate`` or ``predict``.
 
     Attributes:
-        method: The name of the method.
-        model: The model.
         variables: The local variables of the method, with its arguments.
     """
 

@@ -89,7 +89,6 @@ def optimizer_hooks(
     Their methods are overridden on the optimizer objects of this model, no others.
 
     Args:
-        model: The model, with any number of optimizers.
         scale: Applied to a loss before the ``scale_loss`` of an optimizer.
         apply: Called in place of ``apply(gradients, variables)``, with the optimizer before these arguments,
             and after them the optimizer's own ``apply`` for gradients that are already summed.

@@ -40,11 +40,6 @@ def offer(name: str, function: Callable[..., Any]) -> None:
 def call(name: str, arguments: Sequence[Any], types: Sequence[tf.DType]) -> list[Any]:
     """Call, in a graph, the function that the process which runs the graph has offered as ``name``.
 
-    Args:
-        name: The name.
-        arguments: Tensors.
-        types: Types of the returned tensors.
-
     Returns:
         The tensors that the function returns.
     """

@@ -32,9 +32,6 @@ def loop_of(step: Any) -> Iterator[None]:
     function has no cycle, but its call also takes time.
 
     (``tf.while_loop`` reads ``_DISABLE_LOWER_USING_SWITCH_MERGE`` and has no argument for it.)
-
-    Args:
-        step: A ``ConcreteFunction``.
     """
     graph = step.graph.as_graph_def()
     nodes = [graph.node, *(function.node_def for function in graph.library.function)]

@@ -17,12 +17,7 @@ from tfdistr.training.job import Job
 
 
 class Reader:
-    """The reader of one worker's batches.
-
-    Args:
-        job: The job.
-        strategy: The strategy of the worker.
-    """
+    """The reader of one worker's batches."""
 
     def __init__(self, job: Job, strategy: WorkerStrategy) -> None:
         self._job = job
@@ -46,9 +41,7 @@ class Reader:
         """Data that is not shuffled, for a validation or an evaluation.
 
         Args:
-            source: The data.
             steps: Number of steps; None for one pass.
-            name: The name of the data for the user.
         """
         context = self._job.context(training=False, **self._place)
         return make_data(source, context, steps, name=name, memory=self._memory)
@@ -62,11 +55,7 @@ def check_labels(model: keras.Model, element_spec: Any) -> None:
     or ``__call__()`` may use text.
 
     Args:
-        model: A compiled model.
         element_spec: The shapes and types of a batch: of inputs, labels and weights.
-
-    Raises:
-        ArgumentError: The labels are text.
     """
     labels = element_spec[1] if isinstance(element_spec, tuple) and len(element_spec) > 1 else ()
     if not any(part.dtype == tf.string for part in tf.nest.flatten(labels)):

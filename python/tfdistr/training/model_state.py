@@ -73,9 +73,6 @@ def set_values(
 
     Args:
         model: The model, which may be not built.
-        weights: The weights of the other model.
-        optimizer: The state of its optimizer.
-        others: The state of the other optimizers that it holds.
         inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
 
     Raises:
@@ -137,8 +134,6 @@ class ModelState:
     """The values of a model.
 
     Attributes:
-        weights: The weights.
-        optimizer: The variables of the optimizer.
         inputs: Shapes and types of a batch of inputs, with which a model can be built; see ``Training``.
         trained: The numbers of the variables that the optimizer trains; None if they are not known.
         others: The state of other optimizers that the model holds.
@@ -184,11 +179,7 @@ class ModelState:
 
     @classmethod
     def read(cls, file: Path | IO[bytes]) -> ModelState:
-        """Read the values that ``write`` wrote.
-
-        Raises:
-            TfdistrError: Another user could have written it.
-        """
+        """Read the values that ``write`` wrote."""
         if isinstance(file, Path):
             with open_own(file) as opened:
                 return cls.read(opened)
@@ -214,9 +205,6 @@ class LazyModel:
         build: Makes a model of its kind in this process, if ``recipe`` cannot.
         inputs: The inputs with which a model is built, for ``made``; see ``Training``.
         made: The model, if it is already here.
-
-    Attributes:
-        recipe: As above.
     """
 
     def __init__(

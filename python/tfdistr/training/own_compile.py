@@ -133,7 +133,6 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
     """Call ``compile()`` of a model's class, and return the attributes that it has set itself.
 
     Args:
-        model: The model.
         own: The arguments of ``compile()``.
         of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
     """

@@ -20,12 +20,7 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class Writer:
-    """A writer of a worker's outputs, each of them a structure of arrays.
-
-    Args:
-        folder: The folder for the files.
-        worker: Index of the worker.
-    """
+    """A writer of a worker's outputs, each of them a structure of arrays."""
 
     def __init__(self, folder: Path, worker: int) -> None:
         self._folder, self._worker = folder, worker
@@ -79,10 +74,6 @@ def write_parquet(written: Path, folder: Path) -> list[Path]:
     """Write the outputs as parquet files: a row for each example, a column for each output.
 
     A column has numbers, or lists of a fixed length (for outputs of more dimensions: lists of lists).
-
-    Args:
-        written: The folder with the files of the workers.
-        folder: The folder for the parquet files.
 
     Returns:
         Their paths, in the order of the data.

@@ -52,13 +52,8 @@ def write_predictions(
     """Write the outputs of a worker's share of the batches.
 
     Args:
-        model: The model.
-        source: The data.
         context: The context of one worker, which reads whole batches.
         steps: Number of batches; None for all.
-        folder: Where the files are written.
-        workers: Number of workers.
-        index: Index of this worker.
     """
     writer = Writer(folder, index)
     for outputs in predictions(model, _own_batches(source, context, steps, workers, index)):
@@ -127,7 +122,6 @@ def run_task(
     """Run the task of a job as this worker.
 
     Args:
-        job: The job.
         strategy: The result of ``make_strategy()``, or ``SingleWorker()``.
         on_event: Called as ``on_event(kind, **fields)`` with the events of the progress display.
         run_dir: Folder with the checkpoints of the job, if it has any, and for its predictions. Only the

@@ -18,11 +18,7 @@ from tfdistr.utils.describe import describe
 
 
 def build_model(job: Job) -> keras.Model:
-    """Return the job's model, compiled, with the state that the job gives it.
-
-    Raises:
-        ArgumentError: The function returned something else.
-    """
+    """Return the job's model, compiled, with the state that the job gives it."""
     model = job.model()
     if not isinstance(model, keras.Model):
         raise ArgumentError(
@@ -93,9 +89,6 @@ def copy_here(
     """Copy the trained model, with its variables, to this process before the remote variables are lost.
 
     Args:
-        job: The job.
-        model: The model that was trained.
-        data: Batches that it was trained with.
         callbacks: Callbacks that the user may still hold: their model becomes the copy.
     """
     keras.utils.set_random_seed(job.seed)

@@ -120,7 +120,6 @@ def argument(
         limits: Further arguments of the check.
         default: The value if the user passes none.
         hidden: Stored in the field's metadata.
-        more_limits: Further arguments of the check.
     """
     return attrs.field(
         default=default,
@@ -133,12 +132,8 @@ def read_text(path: str, *, rule: str, fix: str) -> str:
     """Return the text of a file.
 
     Args:
-        path: The path of the file.
         rule: The rule of the error, such as "`hostfile` must name a file that can be read."
         fix: The fix of the error.
-
-    Raises:
-        ArgumentError: The file cannot be read, or is not text.
     """
     try:
         return Path(path).read_text(encoding="utf-8")

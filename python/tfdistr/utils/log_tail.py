@@ -31,7 +31,6 @@ class LineReader:
         """Add bytes, and return the lines that they complete.
 
         Args:
-            new: The bytes.
             final: Return also the text after the last end of line. Otherwise a later call returns it.
         """
         *whole, self._rest = (self._rest + new).split(b"\n")
@@ -45,13 +44,6 @@ class Tail:
     """A reader of the lines that other processes append to a file.
 
     The file need not exist yet. The lines are those of `LineReader`.
-
-    Args:
-        path: The file.
-
-    Example:
-        >>> Tail("/nowhere/to/be/seen.log").lines()
-        []
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -30,8 +30,6 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
 
     Args:
         value: The value. Functions are written with the objects that they use.
-        run_dir: The run directory of the job.
-        name: The name of the files, without their endings.
 
     Raises:
         ArgumentError: Something in the value cannot be serialized.

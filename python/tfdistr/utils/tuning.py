@@ -44,10 +44,6 @@ def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
 
     Args:
         given: The variables that the process already has. They take precedence.
-
-    Example:
-        >>> "TF_ENABLE_ONEDNN_OPTS" in tuned_environment({"TF_ENABLE_ONEDNN_OPTS": "0"})
-        False
     """
     if given.get(TUNING) in _OFF:
         return {TUNING: "0"}

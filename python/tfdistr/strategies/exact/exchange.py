@@ -28,7 +28,6 @@ class ReplicaStep:
     """The step of one replica, among replicas whose rows make up a global batch.
 
     Args:
-        weights: The weights of the replicas.
         present: 0 if the replica has no rows but a row of zeros in their place, else 1; None for surely 1.
         index: The number of the replica, in the order of the rows of the batch.
         count: Number of replicas.
@@ -134,11 +133,7 @@ def current_step() -> ReplicaStep | None:
 
 
 def check_no_strange_optimizer(error: BaseException | None = None) -> None:
-    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised.
-
-    Raises:
-        ArgumentError: Its gradients would be summed without the workers' weights.
-    """
+    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised."""
     optimizer = tf_internals.optimizer_at_work(error)
     if optimizer is not None:
         raise ArgumentError(

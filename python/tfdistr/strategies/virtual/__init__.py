@@ -23,14 +23,7 @@ def check_virtual_workers(
     """Refuse numbers of virtual workers, and settings, whose results would not be bitwise identical.
 
     Args:
-        count: Number of virtual workers.
-        workers: Number of workers.
         batch_size: Examples of a global batch, if tfdistr makes the batches.
-        communication: The backend of the gradients.
-        devices: Number of devices of a worker.
-
-    Raises:
-        ArgumentError: The results would not be bitwise identical.
     """
     if count < workers:
         raise ArgumentError(
