@@ -148,7 +148,7 @@ class Format:
     def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, Any]) -> Blocks:
         """Open files, whose sizes are empty if they are not known."""
         module, name = self.reader
-        reader: type[Blocks] = getattr(import_module(f"tfdistr.data.readers.{module}"), name)
+        reader: Callable[..., Blocks] = getattr(import_module(f"tfdistr.data.readers.{module}"), name)
         return reader(files, sizes, **options)
 
 
