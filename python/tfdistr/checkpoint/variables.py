@@ -99,11 +99,7 @@ Trained = Sequence[Sequence[int] | None]
 
 
 def trained_by(model: keras.Model) -> list[list[int] | None]:
-    """Return the variables that each optimizer trains.
-
-    Raises:
-        ArgumentError: A variable is not one of the model's.
-    """
+    """Return the variables that each optimizer trains."""
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     trained: list[list[int] | None] = []
     for optimizer in tf_internals.optimizers_of(model):

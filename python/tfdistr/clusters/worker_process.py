@@ -72,9 +72,6 @@ class WorkerProcess:
         pid: Its process id, which is the number of its process group, too.
         exit_code: None while it runs; then its exit status, or minus the signal that killed it.
         seconds: Seconds from its start to its end, or until now.
-
-    Raises:
-        OSError: If the program cannot be started.
     """
 
     def __init__(

@@ -82,11 +82,7 @@ class _Kind:
 
 
 class _ServerProcess:
-    """A fork server, from the view of its session.
-
-    Raises:
-        OSError: The server cannot be started.
-    """
+    """A fork server, from the view of its session."""
 
     def __init__(self, kind: _Kind, env: Mapping[str, str]) -> None:
         self.place = kind.place

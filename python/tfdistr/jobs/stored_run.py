@@ -81,10 +81,6 @@ class StoredRun:
 
         Args:
             tell: Called with the events that warn the user.
-
-        Raises:
-            ArgumentError: The store cannot be written.
-            CheckpointError: Another job has taken over the run at the same time.
         """
         try:
             self._claim.make()

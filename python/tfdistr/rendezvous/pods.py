@@ -27,11 +27,7 @@ _FIX = "Write the manifests with: tfdistr kubernetes write; or set TF_CONFIG."
 
 
 def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return the index of this worker and the number of workers; None in a process that is in no such pod.
-
-    Raises:
-        ClusterConfigError: The variables of the pod do not fit together.
-    """
+    """Return the index of this worker and the number of workers; None in a process that is in no such pod."""
     if not environ.get(HOSTS):
         return None
     workers, index = _number(environ, WORKERS, least=1), _number(environ, INDEX)

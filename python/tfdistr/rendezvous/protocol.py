@@ -317,11 +317,7 @@ async def _on_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int, family: int | None = None) -> socket.socket:
-    """Open a socket at a port, as soon as the processes that listened there have exited.
-
-    Raises:
-        OSError: The port is not available.
-    """
+    """Open a socket at a port, as soon as the processes that listened there have exited."""
     kind = family if family is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(kind, socket.SOCK_STREAM)
     try:

@@ -43,11 +43,7 @@ def is_slurm_task(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return the index of this worker and the number of workers; None in a process that is no task.
-
-    Raises:
-        ClusterConfigError: The Slurm variables do not fit together.
-    """
+    """Return the index of this worker and the number of workers; None in a process that is no task."""
     if not is_slurm_task(environ):
         return None
     counts = _tasks_of_nodes(environ)

@@ -30,10 +30,6 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
 
     Args:
         value: The value. Functions are written with the objects that they use.
-
-    Raises:
-        ArgumentError: Something in the value cannot be serialized.
-        CheckpointError: The system refuses to write the files.
     """
     buffers: list[pickle.PickleBuffer] = []
     content = io.BytesIO()

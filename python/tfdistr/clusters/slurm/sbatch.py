@@ -58,11 +58,7 @@ class BatchRequest:
 
 
 class BatchJob(Ranks):
-    """A job of sbatch whose script runs one srun.
-
-    Raises:
-        ClusterStartError: Slurm does not accept the job.
-    """
+    """A job of sbatch whose script runs one srun."""
 
     def __init__(self, step: SlurmStep, request: BatchRequest) -> None:
         super().__init__(step, "slurm.log")

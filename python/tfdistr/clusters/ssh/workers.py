@@ -49,9 +49,6 @@ class Ssh(RemoteJob):
 
     The log of the worker gets its output and that of ssh. The standard input of ssh is the lifeline of the
     worker: the worker exits when the input ends, or is silent for too long.
-
-    Raises:
-        OSError: ssh cannot be started.
     """
 
     def __init__(self, index: int, remote: Remote, run_dir: str | os.PathLike[str]) -> None:

@@ -51,11 +51,7 @@ class Door(NamedTuple):
 
 
 class OpenDoor:
-    """The door of this worker, open until ``close()``: it listens, and answers.
-
-    Raises:
-        OSError: This process cannot listen there.
-    """
+    """The door of this worker, open until ``close()``: it listens, and answers."""
 
     def __init__(self, door: Door) -> None:
         family = socket.AF_INET6 if ":" in door.host else socket.AF_INET

@@ -90,9 +90,6 @@ class SharedSum:
         """Replace the first of this rank's rows by the sum of the ranks' rows, and return it.
 
         The sum is bitwise identical on all ranks.
-
-        Raises:
-            JobMismatchError: The rows do not have the same number of bytes.
         """
         counts = [addition.rows(workers) for workers in self._groups]
         # Pieces are equally long on all hosts.

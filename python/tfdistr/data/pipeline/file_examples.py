@@ -70,9 +70,6 @@ class DecodedStore:
 
     Args:
         memory: Holds the rows. Only the disk can hold text.
-
-    Raises:
-        OSError: The disk has not enough space.
     """
 
     def __init__(self, source: Blocks, memory: HostMemory) -> None:

@@ -163,11 +163,7 @@ class HostDisk(HostMemory):
         return self
 
     def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
-        """Make arrays of these shapes and types.
-
-        Raises:
-            OSError: The disk has not enough space.
-        """
+        """Make arrays of these shapes and types."""
         made = super().arrays(parts)
         if self._file is None:
             raise self._refused
