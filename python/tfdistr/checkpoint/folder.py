@@ -163,11 +163,7 @@ class CheckpointFolder:
 
 
 def read(path: Path, job: str = "") -> Checkpoint:
-    """Read a checkpoint.
-
-    Args:
-        job: Id of the run; "" accepts the checkpoint of any run.
-    """
+    """Read a checkpoint of the run with the id ``job``; "" accepts the checkpoint of any run."""
     try:
         content = path.read_bytes()
     except OSError as error:

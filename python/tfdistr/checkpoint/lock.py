@@ -244,11 +244,7 @@ def lock_variable(folder: Path) -> dict[str, str]:
 
 
 def check_lock(folder: Path, id: str | None) -> None:
-    """Check that a job still holds the lock of its run directory.
-
-    Args:
-        id: The id of the lock; None if the directory needs none, because only this job knows it.
-    """
+    """Check that a job still holds the lock ``id`` of its run directory; None if it needs none."""
     if id is None:
         return
     lease = _read(folder / LOCK)
@@ -258,11 +254,7 @@ def check_lock(folder: Path, id: str | None) -> None:
 
 
 def _flock(descriptor: int) -> bool:
-    """Lock an open file; return whether the file system can.
-
-    Raises:
-        BlockingIOError: Another process has locked it.
-    """
+    """Lock an open file; return whether the file system can. ``BlockingIOError`` if it is locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

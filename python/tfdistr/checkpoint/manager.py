@@ -138,11 +138,7 @@ class CheckpointManager:
         return self.found is not None and self.found.ended
 
     def before_training(self, callbacks: Sequence[Callback], epochs: int) -> None:
-        """Prepare callbacks, which open their files next.
-
-        Raises:
-            ArgumentError: The checkpoint is later than ``epochs`` epochs.
-        """
+        """Refuse a checkpoint later than ``epochs`` epochs; prepare callbacks, which next open files."""
         made = self.start.epoch + (self.start.step > 0)
         if made > epochs:
             raise ArgumentError(
@@ -217,11 +213,7 @@ class CheckpointManager:
         self._plan(done)
 
     def after_epoch(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
-        """Save, if a checkpoint is due, after an epoch of ``done`` steps.
-
-        Raises:
-            JobStoppedError: A worker was preempted; a checkpoint was saved.
-        """
+        """Save, if a checkpoint is due, after an epoch of ``done`` steps; see ``after_steps``."""
         preempted, ended = self._ask(model, done)
         position = Position(epoch + 1, 0)
         if preempted or ended or self.every == "epoch" or self._due() <= done:

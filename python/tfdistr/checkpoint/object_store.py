@@ -28,11 +28,7 @@ class StoreError(Exception):
 
 
 def is_url(run_dir: object) -> bool:
-    """Return whether a run directory is the URL of a store, and not a path.
-
-    Raises:
-        ArgumentError: It is a ``Path`` that was made from a URL.
-    """
+    """Return whether a run directory is the URL of a store; refuse a ``Path`` that was made from a URL."""
     if isinstance(run_dir, os.PathLike) and (path := _URL_OF_PATH.match(os.fspath(run_dir))):
         raise ArgumentError(
             "`run_dir` must be text if it is a URL: a Path loses one of the slashes.",
@@ -67,11 +63,7 @@ class Store:
             )
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names of all objects, relative to the URL; empty if there are none.
-
-        Args:
-            folder: Only the names that begin with this folder, such as "checkpoints/".
-        """
+        """Return the names of all objects below ``folder``, relative to the URL."""
         place = self._path(folder).rstrip("/")
         found = _answer(lambda: list(self._system.find(place)), missing=list[str]())
         begin = len(self._root) + 1

@@ -58,10 +58,6 @@ class Preemption:
 
 
 def stopped(position: Position | None, run_dir: object = None) -> JobStoppedError:
-    """Return the error of a preempted job.
-
-    Args:
-        position: The position of its newest checkpoint, if it has one.
-    """
+    """Return the error of a preempted job; ``position`` is that of its newest checkpoint."""
     saved = f"and saved a checkpoint at {position}" if position else "before its first checkpoint"
     return JobStoppedError(f"The job was preempted (SIGTERM) {saved}.", fix=how_to_resume(run_dir))

@@ -81,11 +81,7 @@ class Claim:
         return self._generation
 
     def make(self) -> None:
-        """Take over the run from any other job.
-
-        Raises:
-            CheckpointError: Another job has taken over the run at the same time.
-        """
+        """Take over the run from any other job; an error if another job takes it over now."""
         names = self._store.names()
         highest = max((found.number for found in map(generation_of, names) if found), default=0)
         self._generation = RunGeneration(highest + 1, self._id)

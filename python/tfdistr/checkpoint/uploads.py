@@ -48,11 +48,7 @@ class Uploads:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Signal that there is a newer checkpoint.
-
-        Raises:
-            CheckpointError: Another job has taken over the run, so uploads have stopped.
-        """
+        """Signal that there is a newer checkpoint; an error if another job has taken over the run."""
         self._check()
         with self._changed:
             self._wanted = True
@@ -68,11 +64,7 @@ class Uploads:
         return news
 
     def finish(self) -> None:
-        """Wait until the newest checkpoint is in the store. A failed upload is tried again.
-
-        Raises:
-            CheckpointError: Another job has taken over the run.
-        """
+        """Wait until the newest checkpoint is in the store. A failed upload is tried again."""
         self._ending = True
         self.wake()
         assert self._thread is not None

@@ -116,11 +116,7 @@ def trained_by(model: keras.Model) -> list[list[int] | None]:
 
 
 def build_optimizers(model: keras.Model, trained: Trained) -> None:
-    """Make the variables of optimizers that were not used yet.
-
-    Args:
-        trained: The result of ``trained_by`` in the training that resumes.
-    """
+    """Make the variables of optimizers that were not used yet, from the result of ``trained_by``."""
     variables = model.variables
     for optimizer, numbers in zip(tf_internals.optimizers_of(model), trained, strict=False):
         if numbers is None or optimizer.built or max(numbers, default=0) >= len(variables):

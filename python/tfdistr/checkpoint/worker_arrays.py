@@ -108,11 +108,7 @@ def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: in
 
 
 def check_same(collectives: Collectives | None, arrays: Sequence[Array]) -> None:
-    """Check that all workers have the same arrays. All workers must call it.
-
-    Raises:
-        JobMismatchError: The arrays differ; the error is the same on every worker.
-    """
+    """Check that all workers have the same arrays. All workers must call it, and raise the same error."""
     if collectives is None:
         return
     whole = hashlib.sha256()

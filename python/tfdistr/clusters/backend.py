@@ -46,11 +46,7 @@ def has_mpi4py() -> bool:
 
 
 def mpi_library() -> str:
-    """Return the version text of this Python's MPI library.
-
-    Raises:
-        ClusterStartError: mpi4py is missing, or finds no library.
-    """
+    """Return the version text of this Python's MPI library; an error without mpi4py or a library."""
     library, error = _library(sys.executable) if has_mpi4py() else ("", None)
     if error is not None:
         raise no_mpi(f"mpi4py, but no library: {error}")

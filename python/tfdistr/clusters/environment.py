@@ -48,11 +48,7 @@ def check_env(env: Any) -> dict[str, str]:
 
 
 def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, str]:
-    """Return the environment variables of every worker.
-
-    Args:
-        env: The user's variables, which take precedence.
-    """
+    """Return the environment variables of every worker; those of the user, ``env``, take precedence."""
     given = dict(env or {})
     settings = {**unset(_QUIET), "PYTHONUNBUFFERED": "1"}
     settings |= tuned_environment({**os.environ, **given}) if tuning else {TUNING: "0"}

@@ -218,11 +218,7 @@ def scratch_path(run_dir: str | os.PathLike[str], index: int) -> Path:
 
 
 def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
-    """End process groups: SIGTERM to all, and SIGKILL to processes that are left at the deadline.
-
-    Args:
-        grace: Seconds until the deadline, which is the same for all.
-    """
+    """End process groups: SIGTERM to all, and SIGKILL to those left after ``grace`` seconds."""
     running = [process for process in processes if process.poll() is None]
     try:
         for process in running:

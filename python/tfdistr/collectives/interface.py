@@ -26,12 +26,7 @@ HEARING = 2.0
 
 
 class Traffic(NamedTuple):
-    """The amount of data that a worker has sent.
-
-    Attributes:
-        collectives: Number of collectives of tensors.
-        bytes: Bytes of the tensors in them.
-    """
+    """The numbers of collectives of tensors and of their bytes that a worker has sent."""
 
     collectives: int
     bytes: int

@@ -72,11 +72,7 @@ class TensorFlowCollectives(Collectives):
         self._lifelines: Lifelines | None = None
 
     def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
-        """Fail as soon as the process of a peer exits without a goodbye, even if nobody waits for it.
-
-        Args:
-            lifelines: The connections to watch. From now on they belong to these collectives.
-        """
+        """Fail as soon as a peer exits without a goodbye. The connections now belong to these collectives."""
         self._lifelines = lifelines
         names = list(tasks)
 

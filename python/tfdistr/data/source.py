@@ -176,11 +176,7 @@ def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
 
 
 def check_names(names: Sequence[Any], name: str) -> None:
-    """Check the names of parts: a dictionary would keep only one part of each name.
-
-    Args:
-        name: The name of the whole for the user.
-    """
+    """Check the names of parts: a dictionary would keep only one part of each name."""
     unnamed = sum(not isinstance(part, str) or not part for part in names)
     twice = next((part for place, part in enumerate(names) if part in names[:place]), None)
     if unnamed or twice is not None:

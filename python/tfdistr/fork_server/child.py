@@ -138,11 +138,7 @@ def threads() -> frozenset[str]:
 
 
 def why_unsafe(known: frozenset[str]) -> str | None:
-    """Return why this process must not be forked now; None if it may.
-
-    Args:
-        known: The threads that existed after the imports.
-    """
+    """Return why this process must not be forked now; None if it may. ``known`` threads are harmless."""
     if "tensorflow" in sys.modules:
         from tfdistr import tf_internals
 

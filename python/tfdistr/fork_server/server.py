@@ -45,11 +45,7 @@ _MODULES = (
 
 
 def preload(folder: str) -> None:
-    """Import the modules that every worker needs, and no user module.
-
-    Args:
-        folder: The folder of the socket. It is removed if the session ends meanwhile.
-    """
+    """Import what every worker needs, no user module; remove ``folder`` if the session ends meanwhile."""
 
     def end(*_: object) -> NoReturn:
         shutil.rmtree(folder, ignore_errors=True)

@@ -48,11 +48,7 @@ _NOT_FOR_SERVERS = ("TFDISTR_", "TF_CONFIG", "PMI_", "PMIX_", "OMPI_COMM_", "HYD
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The information for a warm start of a process.
-
-    Args:
-        argv: The program and its arguments, as ``Forked`` takes them.
-    """
+    """How to start a process warm: the path of the server's socket, and the ``argv`` of ``Forked``."""
 
     server: str
     argv: tuple[str, ...]
@@ -60,12 +56,7 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class Host:
-    """The host of a server.
-
-    Args:
-        host: The machine; empty for this one.
-        ssh: The program that reaches it, and its options.
-    """
+    """The host of a server, empty for this machine, and the ssh program that reaches it."""
 
     host: str = ""
     ssh: tuple[str, ...] = ()

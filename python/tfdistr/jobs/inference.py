@@ -130,11 +130,7 @@ def _empty_folder(output: Any) -> Path:
 def _source(
     result: FitResult, inputs: Any, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
 ) -> Source | FunctionByName:
-    """Check data for a model.
-
-    Raises:
-        ArgumentError: It does not have the form of the training data.
-    """
+    """Check that data have the form of a model's training data."""
     if isinstance(x, FunctionByName):
         return x
     if result.form.columns is not None:

@@ -106,12 +106,7 @@ def _is_free(folder: Path, *, resume: bool) -> bool:
 
 
 def refused(folder: str, earlier: bool, *, resume: bool) -> ArgumentError:
-    """Return the error of a folder, here or in a store, that a job must not write to.
-
-    Args:
-        earlier: Whether it has a run with checkpoints.
-        resume: Whether the user wants to resume a run.
-    """
+    """Return the error of a folder, here or in a store, that a job must not write to."""
     return ArgumentError(
         "`resume` needs a run with checkpoints, or a new or empty folder."
         if resume

@@ -77,11 +77,7 @@ class StoredRun:
         return self._stored.fetch(checkpoints(self.folder))
 
     def begin(self, tell: Callable[[dict[str, Any]], object]) -> None:
-        """Take over the run, and write the documents of the job into it, before any computation.
-
-        Args:
-            tell: Called with the events that warn the user.
-        """
+        """Take over the run, and write the documents of the job into it, before any computation."""
         try:
             self._claim.make()
             self._upload(DESCRIPTION, JOB)
@@ -95,11 +91,7 @@ class StoredRun:
             )
 
     def on_event(self, event: dict[str, Any]) -> None:
-        """Record an event of the job, and warn of failed uploads.
-
-        Raises:
-            CheckpointError: Another job has taken over the run.
-        """
+        """Record an event of the job, and warn of failed uploads."""
         if self._uploads is None:
             return
         if event["event"] == "checkpoint":

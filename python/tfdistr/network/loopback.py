@@ -112,12 +112,7 @@ class Loopback:
 
 
 def keep_to_loopback(env: Mapping[str, str]) -> Loopback:
-    """Choose the way that protects processes with the environment ``env`` from other machines.
-
-    Raises:
-        ArgumentError: The variable `LOOPBACK` is not one of `WAYS`.
-        ClusterStartError: The variable `LOOPBACK` names a way that does not work here.
-    """
+    """Choose the way that protects processes with the environment ``env`` from other machines."""
     asked = env.get(LOOPBACK)
     if asked is not None and asked not in WAYS:
         raise ArgumentError(

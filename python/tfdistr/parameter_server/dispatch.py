@@ -58,11 +58,7 @@ class Dispatcher:
         schedule(self._coordinator, run)
 
     def receive(self, owner: object) -> tuple[Any, Any]:
-        """Wait for a function of ``owner`` to end, and return its key and its result.
-
-        Raises:
-            tf.errors.OpError: A function has failed.
-        """
+        """Wait for a function of ``owner`` to end, and return its key and its result."""
         mine = self._results_of[id(owner)]
         while not mine:
             try:

@@ -78,11 +78,7 @@ class GradientStep:
         self.updated: list[keras.Variable] = []
 
     def __call__(self, batch: WorkerBatch, offset: tf.Tensor) -> Outcome:
-        """Make the step, in a graph.
-
-        Args:
-            offset: Separates the random numbers of workers; 0 gives the random numbers of one worker.
-        """
+        """Make the step, in a graph; ``offset`` separates the random numbers of workers."""
         data = at_least_one(batch.data, tf.cast(batch.rows, tf.int32))
         data = self._weigh(data) if self._weigh else data
         strategy = self._model.distribute_strategy

@@ -44,11 +44,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """The report of the workers' steps after each epoch, and at the end.
-
-    Args:
-        tell: Reports, if the last report is older than a number of seconds.
-    """
+    """The report of the workers' steps after each epoch, and at the end."""
 
     remembers = False  # a checkpoint does not store it
 

@@ -166,11 +166,7 @@ def rscript() -> str:
 
 @functools.lru_cache(maxsize=64)
 def _description(program: str, file: str, name: str, digest: str) -> dict[str, str]:
-    """Return R's description of a function of a file, by keys; the hash of the file is for the cache.
-
-    Raises:
-        ArgumentError: R does not work, or does not have the R package of this version.
-    """
+    """Return R's description of a function of a file, by keys; the hash of the file is for the cache."""
     try:
         ended = subprocess.run(
             [program, *_FLAGS, "-e", _DESCRIBE, file, name],
@@ -243,11 +239,7 @@ def use_r(function: Any, seed: Any, error: Any, home: str, libraries: Any) -> No
 
 
 def r_of_this_process() -> RSide:
-    """Return the R of this process. Start it if there is none.
-
-    Raises:
-        ArgumentError: There is none, and it cannot be started.
-    """
+    """Return the R of this process. Start it if there is none."""
     if not _here:
         from tfdistr.r.session import start_r
 
@@ -257,11 +249,7 @@ def r_of_this_process() -> RSide:
 
 
 def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
-    """Source the files of the R functions of a job, and set the seed of R's random numbers after that.
-
-    Args:
-        parts: The parts of the job. If none of them is an R function, nothing happens.
-    """
+    """Source the files of a job's R functions, if any, and set the seed of R's random numbers after that."""
     functions = [part for part in parts if isinstance(part, RFunction)]
     if functions:
         side, seed = r_of_this_process(), seed_of_r(seed)

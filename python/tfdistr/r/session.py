@@ -66,11 +66,7 @@ tfdistr:::core()
 
 
 def start_r() -> Any:
-    """Start R and its package tfdistr, and return ``rpy2.robjects``.
-
-    Raises:
-        ArgumentError: rpy2 is not installed, or R or its package tfdistr cannot be used.
-    """
+    """Start R and its package tfdistr, and return ``rpy2.robjects``."""
     before = set(os.environ)
     try:
         import rpy2.rinterface as interface

@@ -136,11 +136,7 @@ def refuse_missing(name: str, kind: str, missing: int, length: int) -> NoReturn:
 
 
 def refuse_encoding(name: str, shown: str) -> NoReturn:
-    """Refuse text with bytes that are not text in its encoding.
-
-    Args:
-        shown: The first such text, as R prints it.
-    """
+    """Refuse text with bytes that are not text in its encoding."""
     raise ArgumentError(
         f"`{name}` must hold text whose encoding R knows.",
         received=f"{shown}, whose bytes are not text in its encoding",

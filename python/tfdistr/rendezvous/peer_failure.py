@@ -86,11 +86,7 @@ def reported_failure(
 
 
 def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedError | None:
-    """Return the failure of the lost worker; None if the error does not name it.
-
-    Args:
-        tasks: The addresses of the workers in order, by their names such as "worker 0".
-    """
+    """Return the failure of the lost worker; None if the error does not name it."""
     names = list(tasks)
     chain: BaseException | None = error
     while chain is not None:

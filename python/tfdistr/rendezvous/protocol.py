@@ -67,11 +67,7 @@ class MeetingEnd:
         return cls(**{name: printable(message[name], _TEXT) for name in names})
 
     def error(self, reporter: str | None = None) -> TfdistrError:
-        """Return the error for the user.
-
-        Args:
-            reporter: The process from which the reason was heard. Its texts are then marked as such.
-        """
+        """Return the error for the user; texts of ``reporter``, another process, are marked as such."""
         made = JobMismatchError if self.kind == JobMismatchError.kind else ClusterStartError
         if reporter is None:
             return made(self.message, received=self.received, fix=self.fix)
@@ -80,11 +76,7 @@ class MeetingEnd:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Return the message in a line.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the message in a line; ``ValueError`` if there is none."""
     try:
         message = json.loads(line)
     except RecursionError as error:

@@ -8,11 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason.
-
-    Attributes:
-        fix: What the user can do; ``{most}`` stands for the highest number of workers.
-    """
+    """A reason, and what to do; in ``fix``, ``{most}`` stands for the highest number of workers."""
 
     text: str
     fix: str

@@ -47,11 +47,7 @@ def field_name(path: Sequence[str | int], document: str) -> str:
 def refusal(
     found: ValidationError, document: str, error: type[Refusal], *, with_document: bool = True
 ) -> Refusal:
-    """Return the error for a rule of a schema that a document breaks.
-
-    Args:
-        with_document: Whether the message names the document of a field.
-    """
+    """Return the error for a rule of a schema that a document breaks."""
     path = tuple(found.absolute_path)
     schema: Any = found.schema
     instance: Any = found.instance
@@ -68,19 +64,13 @@ def refusal(
     return error(f"{field} must be {schema['description']}.", received=received, fix=fix)
 
 
-__all__ = ["NAMES", "load_schema", "normalise", "read", "schema_id", "validate", "validator"]
-
 #: The documents; each has a file NAME.schema.json in this folder.
 NAMES = ("tf_config", "job", "run", "event", "checkpoint", "training", "result")
 _ARGUMENTS = "arguments"
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a document.
-
-    Returns:
-        The schema, in one piece. The caller may change it.
-    """
+    """Return the JSON Schema (draft 2020-12) of a document, in one piece, which the caller may change."""
     if name not in NAMES:
         raise ArgumentError(
             "The name of a document must be one of " + ", ".join(f'"{known}"' for known in NAMES) + ".",
@@ -115,11 +105,7 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def validate(name: str, document: Any, error: type[TfdistrError] = ArgumentError) -> None:
-    """Check that a document is valid and in its normal form.
-
-    Raises:
-        ArgumentError: A rule of the schema is broken. The message names the field, its value, and the fix.
-    """
+    """Check that a document is valid and in its normal form. An error names the field, its value, a fix."""
     found = next(validator(name).iter_errors(document), None)
     if found is not None:
         raise refusal(found, load_schema(name)["title"], error)

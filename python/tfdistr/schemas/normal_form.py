@@ -27,11 +27,7 @@ _ANY_NUMBER = ["number", "string"]
 
 
 def normal_form(validator: Draft202012Validator, value: Any, schema: Any = None) -> Any:
-    """Convert a value to the normal form that a schema describes.
-
-    Args:
-        schema: The part of the validator's schema that describes the value; by default the whole schema.
-    """
+    """Convert a value to the normal form that a part of the validator's schema, or all of it, describes."""
     schema = validator.schema if schema is None else schema
     if "$ref" in schema:
         value = normal_form(validator, value, _part(validator, schema["$ref"]))

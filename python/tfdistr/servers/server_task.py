@@ -189,11 +189,7 @@ _TITLES = {"ps": "parameter server ps", "worker": "worker"}
 
 
 def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") -> WorkerFailedError | None:
-    """Return the error that names the lost server, if ``error`` is about one.
-
-    Args:
-        job: The job whose servers hold variables.
-    """
+    """Return the error that names the lost server of ``job``, if ``error`` is about one."""
     import tensorflow as tf
 
     from tfdistr.servers.chief import servers_of

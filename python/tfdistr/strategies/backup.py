@@ -16,11 +16,7 @@ from tfdistr.errors import ArgumentError
 
 
 def check_backups(callbacks: Iterable[Any]) -> None:
-    """Refuse backups from which Keras cannot continue exactly.
-
-    Raises:
-        ArgumentError: A ``BackupAndRestore`` saves within epochs.
-    """
+    """Refuse a ``BackupAndRestore`` that saves within epochs: Keras cannot continue from it exactly."""
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
             raise ArgumentError(

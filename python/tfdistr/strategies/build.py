@@ -144,11 +144,7 @@ log = logging.getLogger("tfdistr")
 
 
 def disable_xla(model: keras.Model, where: str) -> None:
-    """Make a model train without XLA, and warn.
-
-    Args:
-        where: Where XLA cannot be used, such as "on several workers".
-    """
+    """Make a model train without XLA, and warn that XLA cannot be used ``where`` it trains."""
     if model.jit_compile:
         log.warning("jit_compile=True is ignored %s: XLA cannot compile their collectives.", where)
         model.jit_compile = False

@@ -121,12 +121,7 @@ def notes(callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
 def coordinate(
     callbacks: keras.callbacks.CallbackList, peers: list[dict[str, Any]], extended: OneReplica, training: bool
 ) -> None:
-    """Make the callbacks of all workers, in Keras's list, act together.
-
-    Args:
-        peers: The notes of all workers.
-        training: Whether this is for ``fit``.
-    """
+    """Make the callbacks of all workers, in Keras's list, act together."""
     collectives = extended.collectives
     assert collectives is not None
     # The chief may have callbacks that its peers do not know. Then no worker reads metrics with the chief.

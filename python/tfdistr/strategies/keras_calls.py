@@ -44,11 +44,7 @@ class KerasCalls:
         self._machines_compared = False
 
     def dataset_given(self, dataset: tf.data.Dataset) -> None:
-        """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one.
-
-        Raises:
-            JobMismatchError: The workers are about to build other models.
-        """
+        """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one."""
         call = tf_internals.keras_call()
         if call is None or "epoch_iterator" in call.variables:  # validation data within a running fit
             return
@@ -85,11 +81,7 @@ class KerasCalls:
         fields: dict[str, Any],
         training: bool,
     ) -> None:
-        """Make a call ready, whose model is built: compare the workers' ``fields``, arrange the callbacks.
-
-        Raises:
-            JobMismatchError: The workers are about to do different things.
-        """
+        """Make a call ready, whose model is built: compare the workers' ``fields``, arrange the callbacks."""
         extended = self._extended
         assert extended.collectives is not None
         described = versions() | fields | describe_model(model, element_spec)

@@ -72,11 +72,7 @@ def count_workers(config: ClusterConfig) -> int:
 
 
 def check_placement(placement: Any, workers: int | None) -> None:
-    """Check the form of a placement, before anything is started.
-
-    Args:
-        workers: The number of workers of the cluster; None if there is no cluster.
-    """
+    """Check the form of a placement, before anything is started."""
     if callable(placement) or isinstance(placement, FunctionByName):
         return
     if not isinstance(placement, Mapping) or not placement or not all(isinstance(k, str) for k in placement):

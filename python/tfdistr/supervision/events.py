@@ -125,11 +125,7 @@ def _clock_of_host() -> str:
 
 
 class EventWriter:
-    """A writer of the events of one worker.
-
-    Args:
-        run_dir: The directory of the run; folders in it are made as needed.
-    """
+    """A writer of the events of one worker."""
 
     def __init__(self, run_dir: str | os.PathLike[str], index: int) -> None:
         path = events_path(run_dir, int(index))

@@ -51,11 +51,7 @@ def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Varia
 
 
 class UpdateStep:
-    """An ``update_step`` that replaces Keras's and gives the same values.
-
-    Args:
-        update: Called with a gradient, its variable and the learning rate.
-    """
+    """An ``update_step`` that replaces Keras's by a function with the same values."""
 
     def __init__(self, update: Callable[[Any, Any, Any], None]) -> None:
         self._update = update
@@ -139,11 +135,7 @@ _BY_ITSELF = (keras.Optimizer._all_reduce_sum_gradients.__code__, keras.Optimize
 
 
 def optimizer_at_work(error: BaseException | None = None) -> keras.optimizers.Optimizer | None:
-    """Return the optimizer that sums its gradients by itself, or is being created; None if there is none.
-
-    Args:
-        error: The error whose stack is searched; by default the stack of this thread.
-    """
+    """Return the optimizer on the stack of this thread, or of an error, that sums its gradients by itself."""
     frame = inspect.currentframe()
     for raised, _ in traceback.walk_tb(error.__traceback__ if error else None):
         frame = raised

@@ -38,11 +38,7 @@ class Reader:
         )  # fmt: skip
 
     def data_in_order(self, source: Source, steps: int | None, name: str = "x") -> WorkerData:
-        """Data that is not shuffled, for a validation or an evaluation.
-
-        Args:
-            steps: Number of steps; None for one pass.
-        """
+        """Data that is not shuffled, for a validation or an evaluation; ``steps`` is None for one pass."""
         context = self._job.context(training=False, **self._place)
         return make_data(source, context, steps, name=name, memory=self._memory)
 

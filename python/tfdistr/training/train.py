@@ -107,11 +107,7 @@ def _training_data(
 
 
 def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnEvent) -> bool:
-    """Return whether a job has checkpoints.
-
-    Raises:
-        ArgumentError: The user asked for checkpoints, and the model cannot have them.
-    """
+    """Return whether a job has checkpoints; an error if the model cannot have those that are asked for."""
     every = job.recovery.every
     if every is None:
         return False

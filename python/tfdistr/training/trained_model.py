@@ -36,11 +36,7 @@ def build_model(job: Job) -> keras.Model:
 
 
 def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
-    """Return the job's callbacks.
-
-    Raises:
-        ArgumentError: One of them is no callback, or is a ``BackupAndRestore`` that saves within epochs.
-    """
+    """Return the job's callbacks; refuse others, and a ``BackupAndRestore`` that saves within epochs."""
     made = job.callbacks() if callable(job.callbacks) else job.callbacks
     callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
     for callback in callbacks:
@@ -86,11 +82,7 @@ def input_spec(data: WorkerData) -> Any:
 def copy_here(
     job: Job, model: keras.Model, data: WorkerData, callbacks: Sequence[keras.callbacks.Callback]
 ) -> keras.Model:
-    """Copy the trained model, with its variables, to this process before the remote variables are lost.
-
-    Args:
-        callbacks: Callbacks that the user may still hold: their model becomes the copy.
-    """
+    """Copy the trained model here, before the remote variables are lost; the callbacks get the copy."""
     keras.utils.set_random_seed(job.seed)
     copy = build_model(job)
     build(copy, data)

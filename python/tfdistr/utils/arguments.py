@@ -129,12 +129,7 @@ def argument(
 
 
 def read_text(path: str, *, rule: str, fix: str) -> str:
-    """Return the text of a file.
-
-    Args:
-        rule: The rule of the error, such as "`hostfile` must name a file that can be read."
-        fix: The fix of the error.
-    """
+    """Return the text of a file; ``rule`` and ``fix`` are those of the error if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

@@ -28,11 +28,7 @@ class LineReader:
         self._rest = b""
 
     def take(self, new: bytes, *, final: bool = False) -> list[str]:
-        """Add bytes, and return the lines that they complete.
-
-        Args:
-            final: Return also the text after the last end of line. Otherwise a later call returns it.
-        """
+        """Add bytes, and return the lines that they complete; if ``final``, also the text after them."""
         *whole, self._rest = (self._rest + new).split(b"\n")
         if final and self._rest:
             whole, self._rest = [*whole, self._rest], b""
@@ -52,11 +48,7 @@ class Tail:
         self._lines = LineReader()
 
     def lines(self, *, final: bool = False) -> list[str]:
-        """Read the lines that were completed since the last call.
-
-        Args:
-            final: Return also the text after the last end of line. Otherwise a later call returns it.
-        """
+        """Read the lines that were completed since the last call; if ``final``, also the text after them."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

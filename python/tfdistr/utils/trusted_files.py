@@ -23,11 +23,7 @@ def why_foreign(status: os.stat_result) -> str | None:
 
 
 def check_parents(folder: Path) -> None:
-    """Check that not every user can replace a folder, which need not exist yet, or a folder above it.
-
-    Raises:
-        ArgumentError: A folder above it is writable by all users, and has no sticky bit.
-    """
+    """Refuse a folder, which need not exist yet, that every user can replace, or a folder above it."""
     for parent in dict.fromkeys([*folder.parents, *folder.resolve().parents]):
         try:
             mode = parent.stat().st_mode
@@ -55,11 +51,7 @@ def make_folders(folder: Path, above: int = 0o700) -> None:
 
 
 def take_folder(folder: Path) -> None:
-    """Make an existing folder private to this user.
-
-    Raises:
-        ArgumentError: The folder is not this user's, or others could have put something into it.
-    """
+    """Make a folder private to this user; refuse it if others could have put something into it."""
     reason = why_foreign(folder.stat())
     if reason is not None:
         raise ArgumentError(
@@ -96,20 +88,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_own(path: str | os.PathLike[str]) -> None:
-    """Check that no other user could have written to a file of the run directory, or replaced it.
-
-    Raises:
-        TfdistrError: Another user could, or the file does not exist.
-    """
+    """Check that no other user could have written to a file of the run directory, or replaced it."""
     open_own(path).close()
 
 
 def open_own(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file of the run directory whose content is executed after reading.
-
-    Raises:
-        TfdistrError: Another user could have written to it or replaced it, or it does not exist.
-    """
+    """Open a file of the run directory whose content is executed after reading; see ``check_own``."""
     folder, name = os.path.split(os.path.abspath(path))
     try:
         # The descriptors keep the checked files, even if somebody changes the names meanwhile.

@@ -84,11 +84,7 @@ def objects(pods: Pods) -> list[dict[str, Any]]:
 
 
 def write_manifests(output: str | None = None, **options: Any) -> str:
-    """Write the objects into a new file, by default NAME.json, and return its path.
-
-    Args:
-        options: Arguments of ``kubernetes_manifests()``.
-    """
+    """Write the objects into a new file, by default NAME.json, and return its path."""
     pods = Pods(**options)
     path = output or f"{pods.name}.json"
     write_new(path, as_text(pods))

@@ -84,11 +84,7 @@ class Input:
         os._exit(1)  # Ray does not stop; without its driver it kills the actors
 
     def all(self) -> list[dict[str, Any]]:
-        """Return the lines since the last call.
-
-        Raises:
-            EndedError: The launcher wants everything to end.
-        """
+        """Return the lines since the last call; ``EndedError`` if the launcher wants everything to end."""
         found = []
         with contextlib.suppress(queue.Empty):
             while True:

@@ -53,11 +53,7 @@ class SlurmStep:
 
 
 class Ranks(RemoteJob):
-    """The workers of a Slurm step: the base of `Srun` and `BatchJob`.
-
-    Args:
-        log: The name of the file for the output of srun, in the log folder.
-    """
+    """The workers of a Slurm step: the base of `Srun` and `BatchJob`. ``log`` names srun's output."""
 
     def __init__(self, step: SlurmStep, log: str) -> None:
         self._folder = Path(step.run_dir).absolute()

@@ -251,11 +251,7 @@ def findings(
 def refuse(
     answers: Sequence[Answer], here: Mapping[str, str | None], *, run_dir: str, workers_per_host: int
 ) -> TfdistrError | None:
-    """Return the error for hosts on which workers cannot train together; None if they can.
-
-    Args:
-        run_dir: The run directory, which had a marker.
-    """
+    """Return the error for hosts on which workers cannot train together; None if they can."""
     place = {each.host: index * workers_per_host for index, each in enumerate(answers)}
     if silent := _silent(answers):
         error = ClusterStartError(

@@ -228,11 +228,7 @@ class Talks:
                 raise self.error(f"{self._name(rank)} has exited") from error
 
     def _expect(self, rank: int, kinds: Mapping[str, Callable[[str], Any]]) -> Any:
-        """Wait for a line of a worker, and return its content.
-
-        Args:
-            kinds: How to read a line, by the words with which it begins.
-        """
+        """Wait for a line of a worker, and read it with the function for the words with which it begins."""
         try:
             line = self._line(rank)
         except OSError as error:

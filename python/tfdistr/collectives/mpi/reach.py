@@ -100,11 +100,7 @@ def _obstacle(name: str, door: Door, timeout: float) -> str:
 
 
 def interface(addresses: Sequence[str]) -> tuple[str, str | None]:
-    """Return the address by which others reach this host, and its network interface.
-
-    Args:
-        addresses: The addresses of this end of the connections to other workers.
-    """
+    """Return the address by which others reach this host, and its network interface."""
     plain = [address.removeprefix("::ffff:") for address in addresses]
     address = next((each for each in plain if not each.startswith("127.")), plain[0])
     own = {name: found for _, name in socket.if_nameindex() if (found := _address_of(name))}

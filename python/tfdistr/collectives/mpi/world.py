@@ -156,11 +156,7 @@ _THREAD_MULTIPLE = 3
 
 
 class MpiLibrary:
-    """The library, which is loaded and not started.
-
-    Raises:
-        ClusterStartError: There is no MPI here, or not MPICH, or it has started already.
-    """
+    """The library, which is loaded and not started. It is an error if it is not MPICH, or has started."""
 
     def __init__(self) -> None:
         self._mpi = _mpi4py()

@@ -177,11 +177,7 @@ def take_rows(batch: Any, shares: int, own: Own) -> Any:
 
 
 def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]) -> Any:
-    """Cut rows out of every tensor (dense, ragged or sparse) of a nested ``batch``.
-
-    Args:
-        between: Returns the first row and the end for a number of rows.
-    """
+    """Cut the rows ``between`` out of every tensor (dense, ragged or sparse) of a nested ``batch``."""
 
     def rows(value: Any) -> Any:
         if value is None:

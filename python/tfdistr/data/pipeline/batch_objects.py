@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 class GivenDataset:
-    """The caller's ``tf.data.Dataset``: a function without arguments, for ``Source``.
-
-    Args:
-        name: The name of the argument for the user.
-    """
+    """The caller's ``tf.data.Dataset``, the argument ``name``, as a function for ``Source``."""
 
     def __init__(self, dataset: tf.data.Dataset, name: str) -> None:
         from tfdistr import tf_internals
@@ -66,11 +62,7 @@ class GivenDataset:
 
 
 class GivenBatches:
-    """The caller's ``PyDataset`` or generator: a function without arguments, for ``Source``.
-
-    Args:
-        name: The name of the argument for the user.
-    """
+    """The caller's ``PyDataset`` or generator, the argument ``name``, as a function for ``Source``."""
 
     gives_batches = True
 

@@ -147,11 +147,7 @@ _decoded: deque[Callable[[], Any]] = deque(maxlen=256)
 
 
 def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> Indexed:
-    """Return the examples of a data set in files.
-
-    Args:
-        shuffle: Whether the examples are read in random order.
-    """
+    """Return the examples of a data set in files; ``shuffle`` if they are read in random order."""
     source = described.open()
     leaves, structure = leaves_of(source.structure), pack_parts(source.structure)
     in_memory = described.fits_in_memory(source)

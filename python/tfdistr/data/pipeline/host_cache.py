@@ -49,11 +49,7 @@ class HostMemory:
 
     @property
     def disk(self) -> HostDisk:
-        """Arrays in a file on the disk.
-
-        Raises:
-            OSError: The folder for temporary files takes no file.
-        """
+        """Arrays in a file on the disk; ``OSError`` if the folder for temporary files takes no file."""
         if self._disk is None:
             self._disk = HostDisk(*_unnamed_files())
         return self._disk

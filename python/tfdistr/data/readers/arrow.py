@@ -22,11 +22,7 @@ _PARQUET = 'load_dataset("parquet")'
 
 
 class ArrowBlocks(TableBlocks):
-    """The rows of Arrow files (IPC, as files or as streams), in the order of the files.
-
-    Args:
-        wanted: The columns; see ``Wanted``.
-    """
+    """The rows of Arrow files (IPC, as files or as streams), in the order of the files."""
 
     def __init__(self, files: Sequence[str], sizes: Sequence[int], **wanted: Any) -> None:
         self._files = open_all(files, sizes)

@@ -73,11 +73,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Decode a block, piece by piece: the arrays of consecutive examples, in the order of the leaves.
-
-        Raises:
-            ArgumentError: The file has changed or is damaged, or a value is missing.
-        """
+        """Decode a block, piece by piece: the arrays of consecutive examples, in the order of the leaves."""
 
     def read(self, block: int) -> list[Array]:
         """Decode a block."""

@@ -116,11 +116,7 @@ class FileColumns:
                 )
 
     def arrays(self, table: Any, where: Where) -> list[Array]:
-        """Convert a table or a record batch to the arrays of the leaves.
-
-        Raises:
-            ArgumentError: A value is missing, a list has another size, or an image cannot be decoded.
-        """
+        """Convert a table or a record batch to the arrays of the leaves."""
         return self.decoded(self.encoded(table, where), lambda row: Where(where.path, where.row + row))
 
     def encoded(self, table: Any, where: Where) -> list[Array]:
@@ -128,12 +124,7 @@ class FileColumns:
         return [array for part in self._parts for array in self._arrays_of(part, table, where)]
 
     def decoded(self, arrays: list[Array], where: Callable[[int], Where]) -> list[Array]:
-        """Decode the images of rows.
-
-        Args:
-            arrays: The rows, with images as bytes.
-            where: Returns the place of each of the rows.
-        """
+        """Decode the images of rows; ``where`` returns the place of each of the rows."""
         if not self.images:
             return arrays
         names = [name for part in self._parts for name in part.leaves]

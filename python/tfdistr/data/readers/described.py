@@ -75,11 +75,7 @@ class FileDataset(Dataset):
         return f"the data set {self.name!r}, {self.examples} examples, {len(names)} files, {digest}"
 
     def arrays(self) -> Any:
-        """Return all examples as NumPy arrays: ``(x, y)``, or ``x`` if there is no target.
-
-        Raises:
-            ArgumentError: A file has changed or is damaged, or a value is missing.
-        """
+        """Return all examples as NumPy arrays: ``(x, y)``, or ``x`` if there is no target."""
         source = self.open()
         read = [source.read(block) for block in range(len(source.ends))]
         leaves = leaves_of(source.structure)

@@ -56,11 +56,7 @@ def _extents_of(path: str, most: int | None = None) -> tuple[Array, int]:
 
 
 class TFRecordExamples(Examples):
-    """The examples of TFRecord files.
-
-    Raises:
-        ArgumentError: A file has changed, or its lengths do not fit its size.
-    """
+    """The examples of TFRecord files. It is an error if the lengths of a file do not fit its size."""
 
     _KIND = "TFRecord files without compression"
 
@@ -100,11 +96,7 @@ class TFRecordExamples(Examples):
 
 
 class ArrayRecordExamples(Examples):
-    """The examples of ArrayRecord files.
-
-    Raises:
-        ArgumentError: A file has changed or is damaged, or array_record is not installed.
-    """
+    """The examples of ArrayRecord files."""
 
     _KIND = "ArrayRecord files"
 

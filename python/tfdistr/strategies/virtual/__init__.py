@@ -20,11 +20,7 @@ def check_virtual_workers(
     communication: str = "auto",
     devices: int = 1,
 ) -> None:
-    """Refuse numbers of virtual workers, and settings, whose results would not be bitwise identical.
-
-    Args:
-        batch_size: Examples of a global batch, if tfdistr makes the batches.
-    """
+    """Refuse numbers of virtual workers, and settings, whose results would not be bitwise identical."""
     if count < workers:
         raise ArgumentError(
             "`virtual_workers` must be at least the number of workers: each worker computes one or more.",

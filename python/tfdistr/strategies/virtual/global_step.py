@@ -29,11 +29,7 @@ from tfdistr.strategies.virtual.stages import Stages, apart
 
 
 class VirtualWorkers:
-    """The virtual workers of this worker.
-
-    Args:
-        count: Number of virtual workers of all workers.
-    """
+    """The virtual workers of this worker; ``count`` is the number of those of all workers."""
 
     def __init__(self, extended: OneReplica, count: int) -> None:
         self._extended = extended
@@ -239,11 +235,7 @@ class _TracedStep:
         return traced.step, found
 
     def _exchange(self, exchange: ShareExchange, known: Mapping[int, dict[Any, tf.Tensor]]) -> None:
-        """Sum the values of an exchange over all shares; make its updates.
-
-        Args:
-            known: The known tensors of each of this worker's virtual workers, to which the sums are added.
-        """
+        """Sum the values of an exchange over all shares, add the sums to ``known``, make its updates."""
         sums = self._virtual.sum({v: [each[t.ref()] for t in exchange.values] for v, each in known.items()})
         if not exchange.updates:
             for each in known.values():
