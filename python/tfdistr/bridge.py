@@ -90,7 +90,7 @@ NAMES = {
     "probed": "same_fit.probe",
     "compare_fits": "testing",
     # tfdistr_sitrep()
-    "relevant_variables": "cli.environment",
+    "relevant_variables": "diagnosis",
     # tfdistr_run() and tfdistr_test()
     "Script": "cli.script_options",
     "Workers": "cli.script_options",

@@ -31,14 +31,20 @@ from tfdistr.checkpoint.python_state import (
     to_plain,
 )
 from tfdistr.checkpoint.variables import (
+    ArrayPart,
     assign,
     build_optimizers,
+    check_same,
+    gather,
     other_model,
+    pack,
+    parts_of,
+    share,
     trained_by,
+    unpack,
     values_of,
     variables_of,
 )
-from tfdistr.checkpoint.worker_arrays import ArrayPart, check_same, gather, pack, parts_of, share, unpack
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError, JobStoppedError
 

@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(parsed: argparse.Namespace) -> int:
-    from tfdistr.cli.environment import report
+    from tfdistr.diagnosis import report
 
     print(report(parsed.timeout))
     return 0

@@ -16,9 +16,8 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
-from tfdistr.strategies.build import disable_xla, let_keras_build
+from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,

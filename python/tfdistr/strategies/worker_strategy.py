@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from tfdistr.data.pipeline.element_shapes import has_known_shapes
+from tfdistr.strategies.build import has_known_shapes
 
 if TYPE_CHECKING:
     import keras

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Blocks, Leaf, leaves_of
-from tfdistr.data.readers.column_forms import (
+from tfdistr.data.readers.arrow_tables import (
     ColumnForm,
     Refuse,
     bytes_of,
@@ -26,6 +25,7 @@ from tfdistr.data.readers.column_forms import (
     uneven_lists,
     values_of,
 )
+from tfdistr.data.readers.blocks import Array, Blocks, Leaf, leaves_of
 from tfdistr.data.readers.image_folder import Images
 from tfdistr.errors import ArgumentError
 

@@ -14,10 +14,9 @@ from tfdistr.collectives.comparison import check_variable
 from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.ring import TensorFlowCollectives
 from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to_tensorflow
-from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
-from tfdistr.strategies.build import disable_xla, let_keras_build
+from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.nan_loss import LossWatch
 from tfdistr.strategies.join import training_jobs
