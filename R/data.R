@@ -114,7 +114,7 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
 }
 
 # Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
-# can't hold is an error of the core (r/arrays.py).
+# can't hold is an error of the core (r/values.py).
 #
 # targets: Whether a factor is the classes, numbered from 0. Elsewhere it is text.
 python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE) {

@@ -55,7 +55,7 @@ _MODULES = {
     "distribute": "strategies.custom_loop",
     "distributed_fit": "fit",
     "doctor": "diagnosis",
-    "gather": "strategies.exact.gather",
+    "gather": "strategies.exact.exchange",
     "is_chief": "strategies.rank",
     "kubernetes_manifests": "cli.kubernetes.manifests",
     "load_dataset": "data.datasets",
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     from tfdistr.strategies.custom_loop import average_loss as average_loss
     from tfdistr.strategies.custom_loop import distribute as distribute
     from tfdistr.strategies.custom_loop import regularization_loss as regularization_loss
-    from tfdistr.strategies.exact.gather import gather as gather
+    from tfdistr.strategies.exact.exchange import gather as gather
     from tfdistr.strategies.mirrored import MirroredStrategy as MirroredStrategy
     from tfdistr.strategies.mirrored import OneDeviceStrategy as OneDeviceStrategy
     from tfdistr.strategies.model_parallel import ModelParallelStrategy as ModelParallelStrategy

@@ -1,4 +1,4 @@
-"""``doctor()``: a diagnosis of problems that keep a cluster from starting, seen from this machine."""
+"""``doctor()``: a diagnosis of problems that keep a cluster from starting; and the report for a bug."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -424,13 +426,49 @@ def _run(command: Sequence[str], timeout: float) -> _Said:
 
 
 def read_config(file: str) -> str:
-    """Return the TF_CONFIG in a file.
-
-    Raises:
-        ArgumentError: The file cannot be read.
-    """
+    """Return the TF_CONFIG in a file."""
     return read_text(
         file,
         rule="The file with TF_CONFIG must be one that can be read.",
         fix="Write what tf_config(...)[0].to_json() gives into a file.",
     )
+
+
+# Variables that others read while they are loaded or started.
+_READ = re.compile(
+    r"(TF_|CUDA_|NVIDIA_|XLA_|KERAS_|RETICULATE_|UV_|OMP_|OPENBLAS_|MPI|OMPI_|PMI|SLURM_|VIRTUAL_ENV|R_LIBS)"
+)
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY")
+_PACKAGES = (
+    "tensorflow", "keras", "numpy", "tensorflow-datasets", "mpi4py", "mpich", "jsonschema", "pyarrow",
+    "pandas", "rpy2", "ray",
+)  # fmt: skip
+
+
+def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change what TensorFlow, Python, MPI and the schedulers do; no secrets."""
+    names = [name for name in variables if _READ.match(name) and not _SECRET.search(name)]
+    return {name: variables[name] for name in sorted(names)}
+
+
+def report(timeout: float = 20.0) -> str:
+    """Return the report as text."""
+    checks = doctor(timeout=timeout)
+    versions = {"tfdistr": __version__, "Python": f"{platform.python_version()}, {sys.executable}"}
+    versions |= {name: version_of(name) or "none" for name in _PACKAGES}
+    machine = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": str(os.cpu_count()),
+    }
+    sections = {
+        "Versions": _columns(versions),
+        "Machine": _columns(machine),
+        "Environment": _columns(relevant_variables(os.environ)) or "none",
+        "Checks": str(checks),
+    }
+    return "\n\n".join(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())
+
+
+def _columns(values: Mapping[str, str]) -> str:
+    width = max(map(len, values), default=0)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in values.items())

@@ -13,20 +13,12 @@ SUPPORTED = {"Python": ("3.11", "3.14"), "TensorFlow": ("2.18", "2.22"), "Keras"
 
 
 def check_python() -> None:
-    """Check the Python of this process.
-
-    Raises:
-        VersionError: tfdistr does not work with this version.
-    """
+    """Check the Python of this process."""
     check({"Python": ".".join(map(str, sys.version_info[:3]))})
 
 
 def check(found: Mapping[str, str]) -> None:
-    """Check versions, which are given by the names in ``SUPPORTED``.
-
-    Raises:
-        VersionError: tfdistr does not work with one of them.
-    """
+    """Check versions, which are given by the names in ``SUPPORTED``."""
     wrong = [name for name, version in found.items() if not is_supported(name, version)]
     if wrong:
         raise VersionError(

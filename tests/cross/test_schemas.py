@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.schemas import NAMES, load_schema, normalise, read, validate
-from tfdistr.utils.as_json import as_json
+from tfdistr.schemas.normal_form import as_json
 
 PROGRAM = Path(__file__).parent / "programs" / "jsonlite.R"
 AUTO_UNBOX = (True, False)

@@ -65,10 +65,8 @@ class Checkpoint:
 
     Attributes:
         job: Id of the run.
-        position: The position of the training.
         total: Number of steps over all epochs.
         notes: Any JSON value.
-        arrays: Arrays by name.
     """
 
     job: str
@@ -165,15 +163,7 @@ class CheckpointFolder:
 
 
 def read(path: Path, job: str = "") -> Checkpoint:
-    """Read a checkpoint.
-
-    Args:
-        path: The file.
-        job: Id of the run; "" accepts the checkpoint of any run.
-
-    Raises:
-        CheckpointError: The checkpoint cannot be used; the error has the reason.
-    """
+    """Read a checkpoint of the run with the id ``job``; "" accepts the checkpoint of any run."""
     try:
         content = path.read_bytes()
     except OSError as error:

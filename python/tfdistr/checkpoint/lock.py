@@ -47,8 +47,6 @@ class Lease:
     """The content of a lock.
 
     Attributes:
-        id: The id of the lock.
-        process: The process that holds it.
         host: Its machine.
         boot: The id of the running system of that machine.
         since: When the process got it, by its clock.
@@ -74,7 +72,6 @@ class RunLock:
     """The lock of one run directory. A forked child does not have it.
 
     Args:
-        folder: The run directory.
         heartbeat_timeout: Seconds that workers may outlive a launcher that is killed.
         elsewhere: Whether the job has workers on other machines.
     """
@@ -247,15 +244,7 @@ def lock_variable(folder: Path) -> dict[str, str]:
 
 
 def check_lock(folder: Path, id: str | None) -> None:
-    """Check that a job still holds the lock of its run directory.
-
-    Args:
-        folder: The run directory.
-        id: The id of the lock; None if the directory needs none, because only this job knows it.
-
-    Raises:
-        CheckpointError: Another job has taken over the directory.
-    """
+    """Check that a job still holds the lock ``id`` of its run directory; None if it needs none."""
     if id is None:
         return
     lease = _read(folder / LOCK)
@@ -265,11 +254,7 @@ def check_lock(folder: Path, id: str | None) -> None:
 
 
 def _flock(descriptor: int) -> bool:
-    """Lock an open file; return whether the file system can.
-
-    Raises:
-        BlockingIOError: Another process has locked it.
-    """
+    """Lock an open file; return whether the file system can. ``BlockingIOError`` if it is locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

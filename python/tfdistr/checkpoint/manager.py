@@ -16,28 +16,35 @@ import numpy as np
 import tensorflow as tf
 from keras.callbacks import Callback
 
-from tfdistr.checkpoint.callback_state import (
+from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.preemption import Preemption, stopped
+from tfdistr.checkpoint.python_state import (
     Given,
     NotPlainError,
     as_given,
     before_training,
     from_plain,
     give_back,
+    random_state,
+    set_random_state,
     state_of,
     to_plain,
 )
-from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.preemption import Preemption, stopped
-from tfdistr.checkpoint.random_state import random_state, set_random_state
 from tfdistr.checkpoint.variables import (
+    ArrayPart,
     assign,
     build_optimizers,
+    check_same,
+    gather,
     other_model,
+    pack,
+    parts_of,
+    share,
     trained_by,
+    unpack,
     values_of,
     variables_of,
 )
-from tfdistr.checkpoint.worker_arrays import ArrayPart, check_same, gather, pack, parts_of, share, unpack
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError, JobStoppedError
 
@@ -52,7 +59,6 @@ class LoadedCheckpoint:
     """A loaded checkpoint on one worker.
 
     Attributes:
-        position: The position of the training.
         total: Number of steps over all epochs.
         ended: Whether a callback had stopped the training.
         values: The values of all variables, one for each variable.
@@ -74,7 +80,6 @@ class CheckpointManager:
     Args:
         folder: The checkpoints of the run; the chief alone uses them.
         every: How often a checkpoint is written: a number of steps, or "epoch".
-        preemption: Records SIGTERM.
         collectives: Exchanges tensors with the peers; None without peers.
         others: Variables outside the model, which exist only if there are peers.
         on_event: Called as ``on_event("checkpoint", **fields)``.
@@ -139,11 +144,7 @@ class CheckpointManager:
         return self.found is not None and self.found.ended
 
     def before_training(self, callbacks: Sequence[Callback], epochs: int) -> None:
-        """Prepare callbacks, which open their files next.
-
-        Raises:
-            ArgumentError: The checkpoint is later than ``epochs`` epochs.
-        """
+        """Refuse a checkpoint later than ``epochs`` epochs; prepare callbacks, which next open files."""
         made = self.start.epoch + (self.start.step > 0)
         if made > epochs:
             raise ArgumentError(
@@ -162,10 +163,6 @@ class CheckpointManager:
 
         Returns:
             The position at which the training starts.
-
-        Raises:
-            ArgumentError: The checkpoint is of another model.
-            JobMismatchError: The workers have different weights.
         """
         if self.found:
             self.restore(model, callbacks)
@@ -173,11 +170,7 @@ class CheckpointManager:
         return self.start
 
     def restore(self, model: keras.Model, callbacks: Sequence[Callback]) -> None:
-        """Restore the checkpoint to the model and the callbacks after training has begun.
-
-        Raises:
-            ArgumentError: The checkpoint is of another model.
-        """
+        """Restore the checkpoint to the model and the callbacks after training has begun."""
         found = self.found
         assert found is not None
         build_optimizers(model, found.notes["optimizers"])
@@ -226,11 +219,7 @@ class CheckpointManager:
         self._plan(done)
 
     def after_epoch(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
-        """Save, if a checkpoint is due, after an epoch of ``done`` steps.
-
-        Raises:
-            JobStoppedError: A worker was preempted; a checkpoint was saved.
-        """
+        """Save, if a checkpoint is due, after an epoch of ``done`` steps; see ``after_steps``."""
         preempted, ended = self._ask(model, done)
         position = Position(epoch + 1, 0)
         if preempted or ended or self.every == "epoch" or self._due() <= done:

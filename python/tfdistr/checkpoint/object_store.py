@@ -28,15 +28,7 @@ class StoreError(Exception):
 
 
 def is_url(run_dir: object) -> bool:
-    """Return whether a run directory is the URL of a store, and not a path.
-
-    Raises:
-        ArgumentError: It is a ``Path`` that was made from a URL.
-
-    Example:
-        >>> is_url("s3://bucket/run"), is_url("/tmp/run")
-        (True, False)
-    """
+    """Return whether a run directory is the URL of a store; refuse a ``Path`` that was made from a URL."""
     if isinstance(run_dir, os.PathLike) and (path := _URL_OF_PATH.match(os.fspath(run_dir))):
         raise ArgumentError(
             "`run_dir` must be text if it is a URL: a Path loses one of the slashes.",
@@ -47,7 +39,7 @@ def is_url(run_dir: object) -> bool:
 
 
 class Store:
-    """The objects below one URL.
+    """The objects below one URL. Each method raises a ``StoreError`` if the store does not answer.
 
     Args:
         url: The URL, such as "s3://bucket/run".
@@ -55,12 +47,6 @@ class Store:
     Raises:
         ArgumentError: The URL has a password or no path, nothing knows its protocol, or its library is not
             installed.
-
-    Example:
-        >>> store = Store("memory://bucket/run")
-        >>> store.write("note", b"text")
-        >>> store.read("note")
-        b'text'
     """
 
     def __init__(self, url: str) -> None:
@@ -77,49 +63,26 @@ class Store:
             )
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names of all objects, relative to the URL; empty if there are none.
-
-        Args:
-            folder: Only the names that begin with this folder, such as "checkpoints/".
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
-        """
+        """Return the names of all objects below ``folder``, relative to the URL."""
         place = self._path(folder).rstrip("/")
         found = _answer(lambda: list(self._system.find(place)), missing=list[str]())
         begin = len(self._root) + 1
         return sorted(name for path in found if (name := path[begin:]))
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of an object; None if there is no such object.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
-        """
+        """Return the content of an object; None if there is no such object."""
         return _answer(lambda: bytes(self._system.cat_file(self._path(name))), missing=None)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small object.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
-        """
+        """Write a small object."""
         self._put(name, lambda path: self._system.pipe_file(path, content))
 
     def upload(self, name: str, file: Path) -> None:
-        """Write an object from a file.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
-        """
+        """Write an object from a file."""
         self._put(name, lambda path: self._system.put_file(str(file), path))
 
     def download(self, name: str, file: Path) -> bool:
-        """Write an object into a file of this machine; False if there is no such object.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
-        """
+        """Write an object into a file of this machine; False if there is no such object."""
 
         def get() -> bool:
             self._system.get_file(self._path(name), str(file))
@@ -131,11 +94,7 @@ class Store:
         return there
 
     def remove(self, name: str) -> None:
-        """Remove an object, if there is one.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
-        """
+        """Remove an object, if there is one."""
         _answer(lambda: self._system.rm_file(self._path(name)), missing=None)
 
     def _path(self, name: str) -> str:
@@ -212,12 +171,7 @@ def _file_system(protocol: str, url: str) -> Any:
 
 
 def unreachable(url: str, reason: object) -> ArgumentError:
-    """Return the error of a store that cannot be used at the start of a job.
-
-    Args:
-        url: The URL of the run.
-        reason: The message of the store or its library.
-    """
+    """Return the error of a store that cannot be used at the start of a job."""
     return ArgumentError(
         "Cannot access the store of `run_dir`.",
         received=f"{url}: {reason}",

@@ -18,13 +18,6 @@ class Preemption:
     """A context in which SIGTERM is recorded, and does not kill this process.
 
     Only the main thread can handle signals; in other threads this does nothing.
-
-    Args:
-        on_signal: Called when the signal arrives.
-        active: Whether to handle the signal.
-
-    Attributes:
-        signalled: Whether the signal has arrived.
     """
 
     def __init__(self, on_signal: Callable[[], object] = lambda: None, *, active: bool = True) -> None:
@@ -65,11 +58,6 @@ class Preemption:
 
 
 def stopped(position: Position | None, run_dir: object = None) -> JobStoppedError:
-    """Return the error of a preempted job.
-
-    Args:
-        position: The position of its newest checkpoint, if it has one.
-        run_dir: The folder of the checkpoints, if this process knows it.
-    """
+    """Return the error of a preempted job; ``position`` is that of its newest checkpoint."""
     saved = f"and saved a checkpoint at {position}" if position else "before its first checkpoint"
     return JobStoppedError(f"The job was preempted (SIGTERM) {saved}.", fix=how_to_resume(run_dir))

@@ -67,11 +67,7 @@ def is_claim(name: str) -> bool:
 
 
 class Claim:
-    """The claim of one job to write.
-
-    Args:
-        store: The run in the store.
-    """
+    """The claim of one job to write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -85,12 +81,7 @@ class Claim:
         return self._generation
 
     def make(self) -> None:
-        """Take over the run from any other job.
-
-        Raises:
-            CheckpointError: Another job has taken over the run at the same time.
-            StoreError: The store refuses, or does not answer.
-        """
+        """Take over the run from any other job; an error if another job takes it over now."""
         names = self._store.names()
         highest = max((found.number for found in map(generation_of, names) if found), default=0)
         self._generation = RunGeneration(highest + 1, self._id)
@@ -101,12 +92,7 @@ class Claim:
         self.check()
 
     def check(self) -> None:
-        """Check that no other job has taken over the run.
-
-        Raises:
-            CheckpointError: Another job has.
-            StoreError: The store refuses, or does not answer.
-        """
+        """Check that no other job has taken over the run."""
         others = [found for found in map(generation_of, self._store.names(_FOLDER)) if found]
         highest = max(others, default=self.generation)
         if highest > self.generation:
@@ -165,7 +151,6 @@ class StoredCheckpoints:
     """The checkpoints of one run in a store.
 
     Args:
-        store: The run in the store.
         claim: The claim of this job to the run; a job that only reads need not make it.
     """
 
@@ -174,24 +159,11 @@ class StoredCheckpoints:
         self._claim = claim
 
     def positions(self) -> list[Position]:
-        """Return the positions of all complete checkpoints; a reader uses the last one.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
-        """
+        """Return the positions of all complete checkpoints; a reader uses the last one."""
         return [found.position for found in _complete(self._store.names())]
 
     def save(self, position: Position, file: Path) -> None:
-        """Write a checkpoint.
-
-        Args:
-            position: The position of the checkpoint.
-            file: Its file, which nobody changes.
-
-        Raises:
-            CheckpointError: Another job has taken over the run.
-            StoreError: The store refuses, or does not answer.
-        """
+        """Write a checkpoint."""
         saved = _Complete(self._claim.generation, position)
         mark = _mark_of(saved, file)
         self._store.upload(mark.name, file)
@@ -203,12 +175,6 @@ class StoredCheckpoints:
 
         Checkpoints of this job after its position are removed as well: they were refused when the workers
         were restarted from an earlier one.
-
-        Args:
-            position: The position of the checkpoint.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
         """
         names, own = self._store.names(), self._claim.generation
         saved = [found for found in _complete(names) if found.generation == own]
@@ -223,15 +189,9 @@ class StoredCheckpoints:
                 self._store.remove(name)
 
     def fetch(self, folder: CheckpointFolder) -> Position | None:
-        """Download the newest complete checkpoint of this run into a folder of this machine.
+        """Download the newest complete checkpoint of this run into a folder; return its position, or None.
 
         It logs why newer ones were refused.
-
-        Returns:
-            The position of the checkpoint; None if there is none.
-
-        Raises:
-            StoreError: The store refuses, or does not answer.
         """
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = folder.path / "fetched.partial"

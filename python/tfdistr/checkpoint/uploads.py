@@ -26,8 +26,6 @@ class Uploads:
     training never waits for the store.
 
     Args:
-        folder: The checkpoints on this machine.
-        stored: The checkpoints in the store.
         uploaded: The position of the checkpoint that came from the store, if one did.
         then: Called after each uploaded checkpoint; it uploads other files.
     """
@@ -50,11 +48,7 @@ class Uploads:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Signal that there is a newer checkpoint.
-
-        Raises:
-            CheckpointError: Another job has taken over the run, so uploads have stopped.
-        """
+        """Signal that there is a newer checkpoint; an error if another job has taken over the run."""
         self._check()
         with self._changed:
             self._wanted = True
@@ -70,13 +64,7 @@ class Uploads:
         return news
 
     def finish(self) -> None:
-        """Wait until the newest checkpoint is in the store. A failed upload is tried again.
-
-        Raises:
-            CheckpointError: Another job has taken over the run.
-            StoreError: The store refuses, or does not answer.
-            OSError: The checkpoint cannot be read.
-        """
+        """Wait until the newest checkpoint is in the store. A failed upload is tried again."""
         self._ending = True
         self.wake()
         assert self._thread is not None

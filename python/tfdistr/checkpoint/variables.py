@@ -1,25 +1,181 @@
-"""The variables and the optimizers of a training on one worker."""
+"""The values of variables and optimizers, on one worker and gathered from all workers."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.callback_state import Array
-from tfdistr.checkpoint.worker_arrays import ArrayPart
-from tfdistr.errors import ArgumentError
+from tfdistr.checkpoint.folder import Array, dtype_of
+from tfdistr.collectives.interface import Collectives
+from tfdistr.errors import ArgumentError, JobMismatchError
+
+_WORD = 8  # bytes of an integer; arrays are sent as integers, because sums with zeros keep all bits
+
+
+def gather(collectives: Collectives | None, own: Sequence[Array], texts: Sequence[bytes]) -> dict[str, Array]:
+    """Gather the arrays of the workers. All workers must call it.
+
+    Args:
+        collectives: Exchanges tensors; None if this is the only worker.
+        own: This worker's arrays. Number, shapes and types must be the same on all workers.
+        texts: Further bytes. The number must be the same on all workers; lengths may differ.
+
+    Returns:
+        Arrays for ``parts_of``. If all workers have the same array, its key is its number. Otherwise the key
+        is the number and "each", and the array has one row for each worker.
+    """
+    arrays = [*own, *(np.frombuffer(text, np.uint8) for text in texts)]
+    if collectives is None:
+        return {str(number): array for number, array in enumerate(arrays)}
+    lengths = [len(text) for text in texts]
+    described = np.array([*map(_digest, arrays), *lengths], np.int64)
+    table = _all(collectives, described).reshape(collectives.num_workers, -1)
+    differ = [n for n in range(len(arrays)) if (table[:, n] != table[0, n]).any()]
+    gathered = {str(number): array for number, array in enumerate(arrays)}
+    if not differ:
+        return gathered
+    first_text = len(own)
+    longest = {first_text + i: int(table[:, len(arrays) + i].max()) for i in range(len(texts))}
+    padded = {n: _filled(gathered.pop(str(n)), longest.get(n)) for n in differ}
+    words = _words(np.concatenate([_bytes(array) for array in padded.values()]))
+    each = _all(collectives, words).reshape(collectives.num_workers, -1).view(np.uint8)
+    start = 0
+    for number, array in padded.items():
+        parts = np.ascontiguousarray(each[:, start : start + array.nbytes])
+        gathered[f"{number} each"] = parts.view(array.dtype).reshape(-1, *array.shape)
+        start += array.nbytes
+    return gathered
+
+
+def share(
+    collectives: Collectives | None, arrays: dict[str, Array] | None, text: str
+) -> tuple[str, dict[str, Array]]:
+    """Send the chief's arrays and text to all workers. All workers must call it."""
+    if collectives is None:
+        return text, dict(arrays or {})
+    kinds = [[name, array.dtype.name, array.shape] for name, array in (arrays or {}).items()]
+    told = json.loads(collectives.text_of_chief(json.dumps({"text": text, "arrays": kinds})))
+    shared: dict[str, Array] = {}
+    for name, kind, shape in told["arrays"]:
+        dtype = dtype_of(kind)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if collectives.index == 0:
+            assert arrays is not None
+            words = _words(_bytes(arrays[name]))
+        else:
+            words = np.zeros(-(-size // _WORD), np.int64)
+        if size:
+            words = collectives.broadcast(tf.constant(words)).numpy()
+        shared[name] = words.view(np.uint8)[:size].view(dtype).reshape(shape)
+    return told["text"], shared
+
+
+class ArrayPart(NamedTuple):
+    """One worker's part of an array from ``gather``.
+
+    Attributes:
+        own: The array of this worker.
+        borrowed: Whether it is another worker's array, because there were fewer workers then.
+        left: The arrays of workers that no longer exist; only the chief gets them.
+        alike: Whether all workers had the same array.
+    """
+
+    own: Array
+    borrowed: bool = False
+    left: Array | None = None
+    alike: bool = False
+
+
+def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: int) -> list[ArrayPart]:
+    """Return the parts of one worker, in arrays that ``gather`` made when there were ``before`` workers."""
+    gone = max(0, before - num_workers) if worker == 0 else 0
+    numbered = {int(name.split()[0]): (name, array) for name, array in arrays.items()}
+    parts = []
+    for name, array in (numbered[number] for number in sorted(numbered)):
+        if not name.endswith("each"):
+            left = np.broadcast_to(array, (gone, *array.shape)) if gone else None
+            parts.append(ArrayPart(array, worker >= before, left, alike=True))
+        elif worker < before:
+            parts.append(ArrayPart(array[worker], left=array[num_workers:] if gone else None))
+        else:
+            parts.append(ArrayPart(array[0], borrowed=True))
+    return parts
+
+
+def check_same(collectives: Collectives | None, arrays: Sequence[Array]) -> None:
+    """Check that all workers have the same arrays. All workers must call it, and raise the same error."""
+    if collectives is None:
+        return
+    whole = hashlib.sha256()
+    for array in arrays:
+        whole.update(_bytes(array).data)
+    found = _all(collectives, np.array([_number(whole.digest())], np.int64))
+    other = [worker for worker, digest in enumerate(found) if digest != found[0]]
+    if other:
+        raise JobMismatchError(
+            "The workers start with different weights.",
+            received=f"other weights than those of worker 0 on {', '.join(f'worker {w}' for w in other)}",
+            fix="Remove code that changes weights before training on some workers only, such as a callback.",
+        )
+
+
+def _all(collectives: Collectives, own: Array) -> Array:
+    gathered: Array = collectives.all_gather(tf.constant(own), 0).numpy()
+    return np.ascontiguousarray(gathered)
+
+
+def _digest(array: Array) -> int:
+    return _number(hashlib.sha256(_bytes(array).data).digest())
+
+
+def _number(digest: bytes) -> int:
+    return int.from_bytes(digest[:_WORD], "little", signed=True)
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _words(content: Array) -> Array:
+    filled: Array = np.concatenate([content, np.zeros(-len(content) % _WORD, np.uint8)])
+    return filled.view(np.int64)
+
+
+def _filled(array: Array, length: int | None) -> Array:
+    """Pad an array of bytes to ``length`` with blanks, which JSON ignores; other arrays are unchanged."""
+    if length is None:
+        return array
+    return np.concatenate([array, np.full(length - len(array), ord(" "), np.uint8)])
+
+
+def pack(arrays: Sequence[Array]) -> tuple[list[Any], bytes]:
+    """Return the kinds of arrays, and the bytes of all arrays."""
+    kinds = [[array.dtype.name, list(array.shape)] for array in arrays]
+    return kinds, b"".join(_bytes(array).tobytes() for array in arrays)
+
+
+def unpack(kinds: Sequence[Any], content: Array) -> list[Array]:
+    """Return the arrays from which ``pack`` made this content."""
+    arrays, start = [], 0
+    for kind, shape in kinds:
+        dtype = dtype_of(kind)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        arrays.append(np.ascontiguousarray(content[start : start + size]).view(dtype).reshape(shape))
+        start += size
+    return arrays
 
 
 class Variable(NamedTuple):
     """A variable of one worker.
 
     Attributes:
-        name: The name of the variable.
-        own: The variable.
         is_part: Whether the worker has a part of a sum over the workers, as for metrics.
     """
 
@@ -101,11 +257,7 @@ Trained = Sequence[Sequence[int] | None]
 
 
 def trained_by(model: keras.Model) -> list[list[int] | None]:
-    """Return the variables that each optimizer trains.
-
-    Raises:
-        ArgumentError: A variable is not one of the model's.
-    """
+    """Return the variables that each optimizer trains."""
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     trained: list[list[int] | None] = []
     for optimizer in tf_internals.optimizers_of(model):
@@ -122,12 +274,7 @@ def trained_by(model: keras.Model) -> list[list[int] | None]:
 
 
 def build_optimizers(model: keras.Model, trained: Trained) -> None:
-    """Make the variables of optimizers that were not used yet.
-
-    Args:
-        model: A built model.
-        trained: The result of ``trained_by`` in the training that resumes.
-    """
+    """Make the variables of optimizers that were not used yet, from the result of ``trained_by``."""
     variables = model.variables
     for optimizer, numbers in zip(tf_internals.optimizers_of(model), trained, strict=False):
         if numbers is None or optimizer.built or max(numbers, default=0) >= len(variables):

@@ -94,12 +94,7 @@ def add_command(
 
 
 def exit_status(job: Callable[[], object], interrupted: str) -> int:
-    """Run workers, print the error, and return the exit status: 0, or that of the worker that failed first.
-
-    Args:
-        job: Runs the workers.
-        interrupted: What is printed after Ctrl-C.
-    """
+    """Run workers, print an error, and return the exit status: 0, or that of the first failed worker."""
     try:
         job()
     except KeyboardInterrupt:

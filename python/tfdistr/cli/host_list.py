@@ -20,7 +20,6 @@ class Hosts:
     """Hosts with the same number of workers on each.
 
     Args:
-        names: The hosts.
         each: The number of workers on each; None if the hosts do not say it.
     """
 
@@ -29,12 +28,7 @@ class Hosts:
 
 
 def read_hostfile(path: str) -> Hosts:
-    """Read a file with a host on each line; "#" begins a comment.
-
-    Raises:
-        ArgumentError: The file cannot be read, a line is of another form, or hosts have different numbers of
-            workers.
-    """
+    """Read a file with a host on each line; "#" begins a comment."""
     text_of_file = read_text(
         path,
         rule="`hostfile` must name a file that can be read.",

@@ -109,9 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(run=_examine)
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a file with TF_CONFIG")
-    doctor.add_argument(
-        "--hosts", metavar="HOST,...", help="hosts for ssh_cluster(), instead of a TF_CONFIG"
-    )
+    doctor.add_argument("--hosts", metavar="HOST,...", help="hosts for ssh_cluster(), instead of a TF_CONFIG")
     doctor.add_argument("--ssh", metavar="COMMAND", help="what reaches the hosts: a program and its options")
     add_flag(
         doctor, "run_dir", metavar="FOLDER",
@@ -134,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(parsed: argparse.Namespace) -> int:
-    from tfdistr.cli.environment import report
+    from tfdistr.diagnosis import report
 
     print(report(parsed.timeout))
     return 0
@@ -179,12 +177,7 @@ def server_config(
     Args:
         task_type: The job of the process; by default, the job in TF_CONFIG or in the file.
         index: The index of the process in its job; by default, the index in TF_CONFIG or in the file.
-        file: A JSON file.
         hosts: The addresses of each job, separated by commas.
-
-    Raises:
-        ArgumentError: There is no cluster, or more than one, or the file cannot be read.
-        ClusterConfigError: The cluster is not valid.
     """
     given = {job: text.split(",") for job, text in hosts.items() if text}
     if file is not None and given:

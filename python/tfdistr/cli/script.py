@@ -44,7 +44,6 @@ def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
     passed on to the workers, which can save a checkpoint.
 
     Args:
-        script: The script, and its workers.
         on_event: Called with each event of a worker (see `tfdistr.supervision.events`), each line of output
             ("log"), and each restart.
 
@@ -56,9 +55,6 @@ def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
         ClusterStartError: The workers could not be started.
         WorkerFailedError: A worker failed, also after ``max_restarts`` restarts. The others were ended.
         JobStoppedError: The workers were told to end (SIGTERM), and have saved a checkpoint.
-
-    Example:
-        >>> run_script(Script(script="train.py", workers=2), on_event=print)
     """
     script = _with_rscript(script)
     cluster = script.cluster(follow=True, warm=False)

@@ -28,14 +28,7 @@ _IN_R = "tfdistr:::run_script()"
 
 
 def run(script: str, arguments: list[str], run_dir: str, index: int) -> int:
-    """Run a script as worker ``index`` of the run in ``run_dir``, and return the exit status.
-
-    Args:
-        script: The path of the script.
-        arguments: Its arguments.
-        run_dir: The run directory.
-        index: The index of the worker.
-    """
+    """Run a script as worker ``index`` of the run in ``run_dir``, and return the exit status."""
     with process_of_job(run_dir, index, logs=False) as process:
         process.events.write("ready")
         if LANGUAGES[Path(script).suffix.lower()] == "r":

@@ -31,7 +31,6 @@ class TestTraining:
 
     Args:
         words: What is trained where, for the user.
-        cluster: The cluster.
         arguments: Other arguments of ``distributed_fit()``.
     """
 
@@ -42,12 +41,7 @@ class TestTraining:
 
 @dataclass(frozen=True)
 class SelfTestVerdict:
-    """What a test has found.
-
-    Args:
-        lines: The text for the user.
-        ok: Whether all is well.
-    """
+    """What a test has found."""
 
     lines: Sequence[str]
     ok: bool
@@ -56,13 +50,8 @@ class SelfTestVerdict:
         return "\n".join(self.lines)
 
 
-
 def plan(workers: Workers) -> list[TestTraining]:
-    """The two trainings that are compared: on one worker, and on the workers.
-
-    Raises:
-        ArgumentError: The options do not fit each other.
-    """
+    """The two trainings that are compared: on one worker, and on the workers."""
     cluster = workers.cluster(follow=False, warm=True)
     one = describe_local_cluster(1, env=workers.env, start_timeout=workers.start_timeout)
     count = "one worker" if cluster.workers == 1 else f"{cluster.workers} workers"
@@ -84,15 +73,9 @@ def self_test(
     """Train a small model on one worker, then on the workers, and compare.
 
     Args:
-        workers: The workers.
         say: Called with a line before each training.
         train: Called with the arguments of ``distributed_fit()``, without the model and the data; by default,
             it trains a model of Python.
-
-    Raises:
-        ArgumentError: The options do not fit each other.
-        ClusterStartError: The workers could not be started or did not find each other.
-        WorkerFailedError: A worker failed.
     """
     train = train or _train
     fits = []

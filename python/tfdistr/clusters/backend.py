@@ -28,7 +28,6 @@ class Backend:
 
     Args:
         communication: "mpi", "ring", "nccl", or "auto", which leaves the choice to the workers.
-        cluster: The cluster that starts the workers.
         reason: Why this backend was chosen.
     """
 
@@ -47,11 +46,7 @@ def has_mpi4py() -> bool:
 
 
 def mpi_library() -> str:
-    """Return the version text of this Python's MPI library.
-
-    Raises:
-        ClusterStartError: mpi4py is missing, or finds no library.
-    """
+    """Return the version text of this Python's MPI library; an error without mpi4py or a library."""
     library, error = _library(sys.executable) if has_mpi4py() else ("", None)
     if error is not None:
         raise no_mpi(f"mpi4py, but no library: {error}")
@@ -66,11 +61,7 @@ def backend_path(run_dir: str | os.PathLike[str]) -> Path:
 
 
 def write_backend(backend: Backend, run_dir: Path) -> None:
-    """Write the gradients' backend and its reason, for the log of the chief.
-
-    Raises:
-        CheckpointError: The system refuses to write it.
-    """
+    """Write the gradients' backend and its reason, for the log of the chief."""
     path = backend_path(run_dir)
     with writing(path, fix=BEFORE_START):
         path.write_text(str(backend))

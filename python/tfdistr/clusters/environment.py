@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 from tfdistr.utils.describe import ValueOfR
 from tfdistr.utils.processes import PARENT
 from tfdistr.utils.tuning import TUNING, tuned_environment
@@ -48,12 +48,7 @@ def check_env(env: Any) -> dict[str, str]:
 
 
 def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, str]:
-    """Return the environment variables of every worker.
-
-    Args:
-        env: The user's variables, which take precedence.
-        tuning: Whether to tune the worker for its processor.
-    """
+    """Return the environment variables of every worker; those of the user, ``env``, take precedence."""
     given = dict(env or {})
     settings = {**unset(_QUIET), "PYTHONUNBUFFERED": "1"}
     settings |= tuned_environment({**os.environ, **given}) if tuning else {TUNING: "0"}

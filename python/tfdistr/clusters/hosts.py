@@ -14,7 +14,7 @@ from tfdistr.clusters.cluster import EngineCluster, number_of
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.token import with_token
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool, check_int
 
 # Variables that a login or another job's launcher sets: a host has its own, or none.

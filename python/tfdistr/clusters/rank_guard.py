@@ -145,10 +145,10 @@ def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
 
 
 def end_group_with_this(group: int) -> subprocess.Popen[bytes]:
-    """Start a process that kills a process group when this one exits in any way; see group_reaper.py."""
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "group_reaper.py")
+    """Start a process that kills a process group when this one exits in any way; see after_exit.py."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "after_exit.py")
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", program, str(os.getpid()), str(group)],
+        [sys.executable, "-I", "-S", program, str(os.getpid()), "kill", str(group)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -3,26 +3,66 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tfdistr.clusters.hosts import not_started, unseen_run_dir
 from tfdistr.clusters.rank_guard import MARK
 from tfdistr.clusters.worker_process import log_path, server_lost_error
 from tfdistr.errors import ClusterStartError, TfdistrError
+from tfdistr.utils.log_tail import LineReader
+
+_CHUNK = 1 << 16
+_SIZE = 1 << 20  # bytes that can wait while this process is paused
+
+
+class ProgramOutput:
+    """The output of a program, with the messages of its workers.
+
+    It comes through a pipe, not through the file: on a full disk the launcher would get no messages, and
+    would consider its workers lost.
+
+    Args:
+        log: A file for all output, which is appended to.
+    """
+
+    def __init__(self, pipe: IO[bytes] | None, log: Path | None = None) -> None:
+        assert pipe is not None
+        self._pipe, self._log, self._lines = pipe, log, LineReader()
+        os.set_blocking(pipe.fileno(), False)
+        if log:
+            with contextlib.suppress(AttributeError, OSError):  # macOS; the limit of this user
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _SIZE)
+
+    def lines(self, *, final: bool = False) -> list[str]:
+        """Read the lines that were completed since the last call; see `Tail.lines`."""
+        received = b""
+        with contextlib.suppress(BlockingIOError):
+            while not self._pipe.closed:
+                chunk = os.read(self._pipe.fileno(), _CHUNK)
+                received += chunk
+                if not chunk:
+                    self._pipe.close()
+        if received and self._log:
+            with contextlib.suppress(OSError), self._log.open("ab") as log:  # it is only for the user
+                log.write(received)
+        return self._lines.take(received, final=final)
+
+    def close(self) -> None:
+        """Stop reading: a process that the program has left may keep the pipe open."""
+        self._pipe.close()
 
 
 class RemoteWorker:
     """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher.
 
     Args:
-        job: The job that starts it.
-        index: The index of the worker.
-        run_dir: The directory of the run.
         host: Its host, or a placeholder until a message names the host.
 
     Attributes:
@@ -116,12 +156,9 @@ class RemoteJob:
     """Workers that one program starts on other hosts: the base of `Ssh`, `Srun`, `BatchJob` and `RayJob`.
 
     Args:
-        run_dir: The directory of the run.
-        indices: The indices of the workers.
         host: The host of the workers, or a placeholder until messages name their hosts.
 
     Attributes:
-        workers: The workers.
         failure: The first error of the launcher, or None.
         notices: Messages for the user, until `news` of a worker returns them.
         late: Seconds by which heartbeats may be late.

@@ -63,23 +63,15 @@ class WorkerProcess:
     standard input is empty. Keyboard signals of the launcher's terminal do not reach it.
 
     Args:
-        index: The index of the worker.
-        command: The program and its arguments.
         env: Its whole environment.
-        run_dir: The directory of the run.
         cwd: Its working directory; by default the working directory of this process.
         files: Descriptors of files that it needs from this process.
         warm: How a fork server starts it. If this is None, or the server refuses, it starts cold.
 
     Attributes:
-        host: The machine on which it runs: this machine.
         pid: Its process id, which is the number of its process group, too.
-        log: The file with its output.
         exit_code: None while it runs; then its exit status, or minus the signal that killed it.
         seconds: Seconds from its start to its end, or until now.
-
-    Raises:
-        OSError: If the program cannot be started.
     """
 
     def __init__(
@@ -226,12 +218,7 @@ def scratch_path(run_dir: str | os.PathLike[str], index: int) -> Path:
 
 
 def stop(processes: Sequence[Worker], grace: float = GRACE) -> None:
-    """End process groups: SIGTERM to all, and SIGKILL to processes that are left at the deadline.
-
-    Args:
-        processes: The workers; workers that have exited are ignored.
-        grace: Seconds until the deadline, which is the same for all.
-    """
+    """End process groups: SIGTERM to all, and SIGKILL to those left after ``grace`` seconds."""
     running = [process for process in processes if process.poll() is None]
     try:
         for process in running:

@@ -51,9 +51,6 @@ def nccl_or_ring(communication: str) -> str:
 class MpiIfAllCan:
     """The choice of MPI, if all workers can be ranks of one MPI job; else of the ring.
 
-    Args:
-        exchange: How the workers exchange values.
-
     Attributes:
         obstacle: Why this worker cannot be a rank; "" if it can.
     """

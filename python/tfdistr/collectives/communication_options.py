@@ -22,7 +22,6 @@ class Exchange(NamedTuple):
     """The checked arguments.
 
     Attributes:
-        communication: "auto", "ring", "nccl" or "mpi".
         bytes_per_pack: Bytes of gradients in one collective.
         timeout_seconds: Seconds that a collective may take; None for no limit.
     """
@@ -36,12 +35,8 @@ def check_exchange(communication_options: Any, communication: Any, bytes_per_pac
     """Check the arguments for the exchange of tensors between workers.
 
     Args:
-        communication_options: A ``tf.distribute.experimental.CommunicationOptions``, or None.
         communication: The backend of the collectives; None for the choice of ``communication_options``.
         bytes_per_pack: Bytes of gradients in one collective; None for those of ``communication_options``.
-
-    Raises:
-        ArgumentError: An argument is not valid, or ``communication_options`` is given beside another.
     """
     if communication_options is None:
         if isinstance(communication, Enum):  # tf.distribute.experimental.CommunicationImplementation
@@ -60,11 +55,7 @@ def check_exchange(communication_options: Any, communication: Any, bytes_per_pac
 
 
 def check_resolver(cluster_resolver: Any) -> None:
-    """Check the argument ``cluster_resolver``.
-
-    Raises:
-        ArgumentError: It is not a ``ClusterResolver``.
-    """
+    """Check the argument ``cluster_resolver``."""
     if cluster_resolver is None:
         return
     if not isinstance(cluster_resolver, tf.distribute.cluster_resolver.ClusterResolver):

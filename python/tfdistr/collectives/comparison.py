@@ -154,7 +154,6 @@ def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None)
     """Compare ``fields`` over the workers. All workers must call this.
 
     Args:
-        collectives: The collectives that exchange the values.
         fields: Values by name; an error shows them. The value None is equal to any value.
         note: Any value that JSON can express. It may differ.
 
@@ -178,11 +177,7 @@ def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None)
 
 
 def check_variable(collectives: Collectives, worker: int, name: str | None, kind: str) -> None:
-    """Compare the shape and type of a new variable with the chief's variable.
-
-    Raises:
-        JobMismatchError: This worker's variable differs. The peers are told.
-    """
+    """Compare a new variable's shape and type with the chief's; tell the peers if they differ."""
     own = f"{name}, {kind}"
     chiefs = collectives.text_of_chief(own)
     if chiefs.rpartition(", ")[2] != kind:  # the numbers in names may differ

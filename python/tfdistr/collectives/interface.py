@@ -26,12 +26,7 @@ HEARING = 2.0
 
 
 class Traffic(NamedTuple):
-    """The amount of data that a worker has sent.
-
-    Attributes:
-        collectives: Number of collectives of tensors.
-        bytes: Bytes of the tensors in them.
-    """
+    """The numbers of collectives of tensors and of their bytes that a worker has sent."""
 
     collectives: int
     bytes: int
@@ -41,8 +36,6 @@ class Collectives(ABC):
     """The collective operations of one worker. All workers call the same operations in the same order.
 
     Args:
-        num_workers: Number of workers.
-        index: Index of this worker.
         bytes_per_pack: Dense tensors are sent in packs of about this size.
     """
 
@@ -65,7 +58,6 @@ class Collectives(ABC):
         """Reduce each tensor (or ``tf.IndexedSlices``) over the workers; every worker gets the results.
 
         Args:
-            op: SUM or MEAN.
             tensors: The tensors, with the same shapes and types on all workers. The numbers of rows of
                 ``tf.IndexedSlices`` may differ.
             dtype: The type in which floating-point numbers are sent; by default their own type.
@@ -115,11 +107,7 @@ class Collectives(ABC):
         return parts
 
     def gather_rows(self, slices: Sequence[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
-        """Concatenate the workers' rows of each table, in the order of the workers.
-
-        Args:
-            slices: Rows of tables, the same tables in the same order on all workers.
-        """
+        """Concatenate the workers' rows of each table, in the order of the workers."""
         if not slices:
             return []
         own = self._own_counts(slices, [], None)
@@ -134,8 +122,6 @@ class Collectives(ABC):
         Args:
             slices: This worker's rows; if ``add``, each index occurs once.
             counts: The numbers of rows: ``counts[worker][table]``.
-            dtype: The type in which floating-point numbers are sent; by default their own type.
-            add: Whether to add the rows of equal index.
         """
         sent = [tf.IndexedSlices(_sent(s.values, dtype), s.indices, s.dense_shape) for s in slices]
         layouts = [layout for each in sent if (layout := Layout.of(each)) is not None]
@@ -197,7 +183,6 @@ class Collectives(ABC):
         """Sum tensors over the virtual workers. The order of the additions depends on their number alone.
 
         Args:
-            tree: The order of the additions.
             values: For each of this worker's nodes of the tree, the sums under it: tensors with the same
                 shapes and types at all nodes and on all workers.
         """

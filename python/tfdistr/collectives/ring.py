@@ -40,10 +40,7 @@ class TensorFlowCollectives(Collectives):
 
     Args:
         jobs: Number of tasks of each job that trains.
-        index: Index of this worker.
-        device: The device of this worker's replica.
         communication: "auto", "ring" or "nccl".
-        bytes_per_pack: Dense tensors are sent in packs of about this size.
         timeout: Seconds that a collective of tensors may take; None for no limit.
     """
 
@@ -78,12 +75,7 @@ class TensorFlowCollectives(Collectives):
         self._lifelines: Lifelines | None = None
 
     def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
-        """Fail as soon as the process of a peer exits without a goodbye, even if nobody waits for it.
-
-        Args:
-            lifelines: The connections to watch. From now on they belong to these collectives.
-            tasks: The addresses of the workers in order, by their names such as "worker 0".
-        """
+        """Fail as soon as a peer exits without a goodbye. The connections now belong to these collectives."""
         self._lifelines = lifelines
         names = list(tasks)
 

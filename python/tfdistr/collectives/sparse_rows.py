@@ -47,7 +47,6 @@ class Layout:
 
     Attributes:
         row: The shape of a row of the table.
-        dtype: The type of the numbers.
         index_dtype: The type of the indices.
         wide_index: Whether an index may need 64 bits.
     """

@@ -22,7 +22,6 @@ class SumTree:
     sends these nodes. The minimum is one node per worker, if the number of workers is a power of two.
 
     Args:
-        leaves: Number of virtual workers.
         workers: Number of workers, at most ``leaves``.
 
     Example:
@@ -65,7 +64,6 @@ class SumTree:
 
         Args:
             value: Returns the value of a node that is known.
-            add: Adds two values.
             root: The node; by default all leaves.
             known: The nodes that are known; by default the leaves.
         """

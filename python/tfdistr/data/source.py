@@ -176,15 +176,7 @@ def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
 
 
 def check_names(names: Sequence[Any], name: str) -> None:
-    """Check the names of parts: a dictionary would keep only one part of each name.
-
-    Args:
-        names: The names of the parts or columns.
-        name: The name of the whole for the user.
-
-    Raises:
-        ArgumentError: A part has no name, or two parts have the same name.
-    """
+    """Check the names of parts: a dictionary would keep only one part of each name."""
     unnamed = sum(not isinstance(part, str) or not part for part in names)
     twice = next((part for place, part in enumerate(names) if part in names[:place]), None)
     if unnamed or twice is not None:
@@ -204,11 +196,7 @@ def column_names(value: Any) -> tuple[str, ...] | None:
 
 
 def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
-    """Return the columns of a data frame that a model was trained with; other values unchanged.
-
-    Raises:
-        ArgumentError: A column is missing.
-    """
+    """Return the columns of a data frame that a model was trained with; other values unchanged."""
     value = _read(value, name)
     columns = _columns_of(value, name)
     if columns is None:

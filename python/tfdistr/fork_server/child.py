@@ -1,17 +1,20 @@
-"""The reset of state that a fork must not share with the fork server."""
+"""A fork of the fork server: whether it is safe, and the reset of state that it must not share.
+
+A fork has the environment variables that libraries read at load from its server.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdistr.fork_server.load_variables import is_read_at_load
 from tfdistr.utils.processes import PARENT, end_with_parent
 
 
@@ -19,10 +22,8 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     """Make this fork the process that the client has requested.
 
     Args:
-        request: The request of the client; see ``Forked``.
         files: The open files that came with the request: standard input, output and error, then the files
             that ``request["files"]`` names.
-        server: The process id of the server.
 
     Returns:
         The program and its arguments.
@@ -107,3 +108,56 @@ def _show(argv: Sequence[str]) -> None:
         title = b"\0".join(map(os.fsencode, argv))
     if begin:
         ctypes.memmove(begin, title[: end - begin - 1].ljust(end - begin, b"\0"), end - begin)
+
+
+# Variables of the loader, Python, R, the locale, TensorFlow, Keras, their libraries, threads, GPUs and MPI.
+_READ_AT_LOAD = re.compile(
+    r"LD_.*|GLIBC_TUNABLES|MALLOC_.*|HOME|PATH|TZ|LANG|LANGUAGE|LC_.*|PYTHON.*|VIRTUAL_ENV|R_.*|RETICULATE_.*"
+    r"|TF_.*|KERAS_.*|XLA_.*|TPU_.*|TFDS_.*|GRPC_.*|ABSL_.*|PROTOCOL_BUFFERS_.*|DNNL_.*|ONEDNN_.*"
+    r"|OMP_.*|GOMP_.*|KMP_.*|MKL_.*|OPENBLAS_.*|BLIS_.*|NUMEXPR_.*|NPY_.*|VECLIB_.*"
+    r"|CUDA_.*|CUDNN_.*|NVIDIA_.*|NCCL_.*|HIP_.*|ROCR_.*"
+    r"|MPI4PY_.*|MPICH_.*|MPIR_.*|OMPI_MCA_.*|UCX_.*|FI_.*|HWLOC_.*"
+)
+# Set by a launcher for one process, or by R for its own session.
+_OF_ONE_PROCESS = ("TF_CONFIG", "R_SESSION_TMPDIR")
+
+
+def is_read_at_load(name: str) -> bool:
+    """Return whether a server and its forks must have the same value of an environment variable."""
+    return name not in _OF_ONE_PROCESS and _READ_AT_LOAD.fullmatch(name) is not None
+
+
+def read_at_load(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of ``env`` that libraries read at load."""
+    return {name: value for name, value in env.items() if is_read_at_load(name)}
+
+
+def threads() -> frozenset[str]:
+    """Return the threads of this process. Threads that idle since the imports do not harm a fork."""
+    return frozenset(os.listdir("/proc/self/task"))
+
+
+def why_unsafe(known: frozenset[str]) -> str | None:
+    """Return why this process must not be forked now; None if it may. ``known`` threads are harmless."""
+    if "tensorflow" in sys.modules:
+        from tfdistr import tf_internals
+
+        if tf_internals.context_initialized():
+            return "TensorFlow has set up its devices in the fork server"
+    if _uses_gpu():
+        return "the fork server uses a GPU, which a fork cannot"
+    new = threads() - known
+    if new:
+        return f"{len(new)} thread{'s' * (len(new) > 1)} more than after the imports run in the fork server"
+    return None
+
+
+def _uses_gpu() -> bool:
+    """Return whether CUDA was initialised: it then has NVIDIA's devices open."""
+    for file in Path("/proc/self/fd").iterdir():
+        try:
+            if os.readlink(file).startswith("/dev/nvidia"):
+                return True
+        except OSError:  # the file of the listing itself
+            continue
+    return False

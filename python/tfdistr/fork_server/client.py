@@ -40,7 +40,6 @@ class Forked:
     connection of this object ends, for any reason.
 
     Args:
-        server: The path of the server's socket.
         argv: The program and its arguments, without the interpreter: "-m MODULE" or a script; in R,
             "-e CODE" or a script.
         env: Its whole environment.

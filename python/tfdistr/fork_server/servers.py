@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfdistr.fork_server import remote
-from tfdistr.fork_server.load_variables import is_read_at_load, read_at_load
+from tfdistr.fork_server.child import is_read_at_load, read_at_load
 from tfdistr.network.loopback import Loopback
 from tfdistr.utils import at_exit
 from tfdistr.utils.interrupts import uninterrupted
@@ -48,12 +48,7 @@ _NOT_FOR_SERVERS = ("TFDISTR_", "TF_CONFIG", "PMI_", "PMIX_", "OMPI_COMM_", "HYD
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The information for a warm start of a process.
-
-    Args:
-        server: The path of the server's socket.
-        argv: The program and its arguments, as ``Forked`` takes them.
-    """
+    """How to start a process warm: the path of the server's socket, and the ``argv`` of ``Forked``."""
 
     server: str
     argv: tuple[str, ...]
@@ -61,12 +56,7 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class Host:
-    """The host of a server.
-
-    Args:
-        host: The machine; empty for this one.
-        ssh: The program that reaches it, and its options.
-    """
+    """The host of a server, empty for this machine, and the ssh program that reaches it."""
 
     host: str = ""
     ssh: tuple[str, ...] = ()
@@ -83,11 +73,7 @@ class _Kind:
 
 
 class _ServerProcess:
-    """A fork server, from the view of its session.
-
-    Raises:
-        OSError: The server cannot be started.
-    """
+    """A fork server, from the view of its session."""
 
     def __init__(self, kind: _Kind, env: Mapping[str, str]) -> None:
         self.place = kind.place
@@ -115,11 +101,7 @@ class _ServerProcess:
         return self._process.pid
 
     def path(self) -> str:
-        """Return the path of its socket, on its host.
-
-        Raises:
-            OSError: The server did not start.
-        """
+        """Return the path of its socket, on its host."""
         if not self._path:
             assert self._process.stdout is not None
             ready, _, _ = select.select([self._process.stdout], [], [], _TO_CONNECT)
@@ -264,13 +246,7 @@ os.register_at_fork(after_in_child=_servers.__init__)  # type: ignore[misc]  # t
 
 
 def warm_start(command: Sequence[str], env: Mapping[str, str], loopback: Loopback) -> WarmStart | None:
-    """Return how to start ``command`` warm; None for a cold start. Start the server if it does not run.
-
-    Args:
-        command: The program of a worker and its arguments.
-        env: Its whole environment.
-        loopback: Its protection from other machines.
-    """
+    """Return how to start ``command`` warm; None for a cold start. Start the server if it does not run."""
     return warm_starts(command, env, loopback, [Host()])[0]
 
 

@@ -45,12 +45,8 @@ def choose_display(verbose: Any, screen: Screen, *, auto: bool, drawable: bool) 
 
     Args:
         verbose: 0, 1, 2 or "auto", see `make_display`.
-        screen: The output.
         auto: Whether "auto" is 1.
         drawable: Whether the screen can draw a bar; otherwise 1 is 2.
-
-    Raises:
-        ArgumentError: If `verbose` is something else.
     """
     if isinstance(verbose, str) and verbose == "auto":
         level = int(auto)
@@ -66,11 +62,7 @@ def choose_display(verbose: Any, screen: Screen, *, auto: bool, drawable: bool) 
 
 
 class Display:
-    """The base display: it shows warnings and the lines that the workers print.
-
-    Args:
-        screen: The output.
-    """
+    """The base display: it shows warnings and the lines that the workers print."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -197,15 +189,11 @@ def display_for_r(
 
     Args:
         verbose: 0, 1, 2 or "auto", see `tfdistr.jobs.progress.make_display`.
-        line: Prints a line.
         warn: Warns the user, with the index of the worker whose user code has warned, and the category.
         bar: Functions that draw a bar: "begin" with its title and its number of steps, "update" with the
             step and the metrics, "done". None if no bar can be drawn.
         interactive: Whether a user watches the session.
         of_script: Whether the events are those of a script; then `verbose` has no effect.
-
-    Raises:
-        ArgumentError: If `verbose` is something else.
     """
     screen = _RScreen(line, warn, bar or {})
     if of_script:

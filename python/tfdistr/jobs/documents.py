@@ -14,7 +14,7 @@ from tfdistr._version import __version__
 from tfdistr.checkpoint.folder import flush_folder
 from tfdistr.data.source import describe_source
 from tfdistr.schemas import schema_id
-from tfdistr.utils.as_json import as_json
+from tfdistr.schemas.normal_form import as_json
 from tfdistr.utils.describe import describe
 from tfdistr.utils.disk import writing
 from tfdistr.utils.packages import PACKAGES, version_of
@@ -70,13 +70,7 @@ def _plain(option: Any) -> Any:
 
 
 def write_job(job: Job, run_dir: Path, workers: int) -> None:
-    """Write ``job.json``: the description of the job, without data, functions and environment variables.
-
-    Args:
-        job: The job.
-        run_dir: Its folder.
-        workers: Number of workers.
-    """
+    """Write ``job.json``: the description of the job, without data, functions and environment variables."""
     recovery = job.recovery
     document = {
         "schema": schema_id("job"),

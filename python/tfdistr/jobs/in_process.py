@@ -18,7 +18,6 @@ from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.membership import InformedPeers
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import save_training
@@ -30,7 +29,7 @@ from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.training.given_model import callers_model
 from tfdistr.training.job import Job
-from tfdistr.training.model_state import ModelState
+from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.utils.interrupts import defer_sigint
 from tfdistr.utils.tuning import describe_tuning
 
@@ -51,9 +50,6 @@ def train_here(
     """Train as this worker.
 
     Args:
-        job: The job.
-        strategy: The strategy of this worker.
-        caller: The calling language.
         run_dir: Folder or URL for the checkpoints, if the job has any; only the chief's is used.
         workers: Number of workers, if it differs from the strategy's.
         find_lost: Returns the lost process, if an error is about a process that does not train.
@@ -119,9 +115,7 @@ def train_as_chief_here(
     """Train as the chief of servers that a user has started by hand.
 
     Args:
-        job: The job.
         config: The cluster.
-        caller: The calling language.
         run_dir: Folder or URL for the checkpoints, if the job has any.
     """
     from tfdistr.checkpoint.folder import checkpoints

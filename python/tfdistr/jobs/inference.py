@@ -66,7 +66,7 @@ def _needs_worker(result: FitResult) -> bool:
     if result.params.get("virtual_workers") is None or JOINED.settings:
         return False
     import_tensorflow()
-    from tfdistr.strategies.virtual.threads import may_use_one_thread
+    from tfdistr.strategies.virtual.rounding import may_use_one_thread
 
     return not may_use_one_thread()
 
@@ -99,8 +99,8 @@ def predict(
             return _collect(run_dir / FOLDER, folder, as_parquet)
         finally:
             remove_run_dir(run_dir)
-    from tfdistr.training.predict import write_predictions
-    from tfdistr.training.user_code import build_model
+    from tfdistr.training.tasks import write_predictions
+    from tfdistr.training.trained_model import build_model
 
     if model is None or _splits(model):
         model = build_model(job)  # without a strategy
@@ -131,11 +131,7 @@ def _empty_folder(output: Any) -> Path:
 def _source(
     result: FitResult, inputs: Any, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
 ) -> Source | FunctionByName:
-    """Check data for a model.
-
-    Raises:
-        ArgumentError: It does not have the form of the training data.
-    """
+    """Check that data have the form of a model's training data."""
     if isinstance(x, FunctionByName):
         return x
     if result.form.columns is not None:

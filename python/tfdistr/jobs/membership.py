@@ -34,7 +34,6 @@ class Membership:
 
         Args:
             config: The cluster that TF_CONFIG describes; None for the ranks that ``mpiexec`` has started.
-            job: The job to train.
 
         Raises:
             ClusterStartError: A worker failed in an earlier call, or the cluster was joined in another way.
@@ -78,7 +77,6 @@ class InformedPeers:
     An error of the context that is about a peer becomes the failure of that peer.
 
     Args:
-        strategy: The strategy of this worker.
         find_lost: Names the lost process, if an error is about a process that does not train.
     """
 
@@ -95,7 +93,6 @@ class InformedPeers:
         """Agree about the seed. Without a user's seed, each process has its own random seed.
 
         Args:
-            seed: The seed of this process.
             uploads: Whether this process is the chief, and uploads to a store.
 
         Returns:

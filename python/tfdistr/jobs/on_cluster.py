@@ -27,7 +27,6 @@ from tfdistr.errors import (
 )
 from tfdistr.jobs.caller import Caller, WorkerProgram
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
@@ -35,6 +34,7 @@ from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.r.functions import RFunction
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
+from tfdistr.training.model_state import LazyModel
 from tfdistr.utils.disk import writing
 
 if TYPE_CHECKING:
@@ -61,11 +61,7 @@ class Summary(Protocol):
 
 
 class PlainSummary:
-    """The summary of a strategy that adds nothing to the result.
-
-    Args:
-        on_event: Receives the events.
-    """
+    """The summary of a strategy that adds nothing to the result."""
 
     def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
         self._on_event = on_event
@@ -97,10 +93,6 @@ def fit_on_cluster(
     """Start the workers of ``cluster``, wait for them, and collect the result.
 
     Args:
-        job: The job.
-        rules: The rules of its strategy.
-        cluster: The cluster.
-        caller: The calling language.
         run_dir: An empty folder, or the folder of the run to resume.
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """

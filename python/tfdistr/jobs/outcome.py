@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
 from tfdistr.jobs.documents import plain_params
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.schemas import schema_id
-from tfdistr.utils.as_json import as_json
+from tfdistr.schemas.normal_form import as_json
+from tfdistr.training.model_state import LazyModel
 
 if TYPE_CHECKING:
     from typing import Self

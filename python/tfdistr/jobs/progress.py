@@ -26,17 +26,6 @@ def make_display(verbose: str | float = "auto", console: Console | None = None) 
 
     Returns:
         A display: pass each event to its method `event`, and call `close` at the end.
-
-    Raises:
-        ArgumentError: If `verbose` is something else.
-
-    Example:
-        >>> display = make_display(2)
-        >>> display.event({"event": "train_begin", "worker": 0, "epochs": 2, "steps": None})
-        >>> end = {"event": "epoch_end", "worker": 0, "epoch": 0, "metrics": {"loss": 0.5}, "seconds": 2}
-        >>> display.event(end)
-        Epoch 1/2  2.0 s  loss: 0.5000
-        >>> display.close()
     """
     console = console or Console()
     in_terminal = bool(getattr(console.file, "isatty", bool)())
@@ -47,11 +36,7 @@ def make_display(verbose: str | float = "auto", console: Console | None = None) 
 
 
 class RichScreen:
-    """A terminal or a notebook.
-
-    Args:
-        console: The output.
-    """
+    """A terminal or a notebook."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

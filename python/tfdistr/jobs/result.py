@@ -14,10 +14,9 @@ from tfdistr._version import __version__
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.fit_summary import FitSummary, bottleneck_of, time_line, times_of
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.training.job import EpochRange
-from tfdistr.training.model_state import ModelState
+from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.utils.packages import data_frame, figure
 
 if TYPE_CHECKING:

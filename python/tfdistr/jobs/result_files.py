@@ -30,11 +30,7 @@ RESULT_FILES = (_STATE, _SUMMARY)
 
 
 def save_training(training: Training, run_dir: Path) -> None:
-    """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief).
-
-    Raises:
-        CheckpointError: The system refuses to write a file.
-    """
+    """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
     path = run_dir / _STATE
     if training.model is not None:
         state = ModelState.of(training.model, training.inputs)
@@ -77,11 +73,7 @@ def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
 
 
 def load_state(run_dir: Path) -> ModelState:
-    """Read the state of the trained model, as ``save_training`` wrote it.
-
-    Raises:
-        CheckpointError: It is damaged.
-    """
+    """Read the state of the trained model, as ``save_training`` wrote it."""
     path = run_dir / _STATE
     try:
         return ModelState.read(path)

@@ -31,9 +31,7 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
     """Start a run with checkpoints in ``run_dir``, or resume the run in it.
 
     Args:
-        job: The job.
         run_dir: An empty folder, or the folder of an earlier run.
-        workers: Number of workers.
 
     Returns:
         The job; if the user gave no seed, it has the seed of the earlier run.
@@ -74,11 +72,7 @@ def note_result(run_dir: Path, result: Outcome) -> None:
 
 
 def result_of_run(run_dir: Path, epochs: int) -> dict[str, Any] | None:
-    """Return the document of the result of a run of exactly ``epochs`` epochs; None if there is no such run.
-
-    Raises:
-        ArgumentError: The result of the run is not a document that this version of tfdistr reads.
-    """
+    """Return the document of the result of a run of exactly ``epochs`` epochs; None if there is none."""
     path = run_dir / RESULT
     if not path.exists():
         return None
@@ -87,12 +81,7 @@ def result_of_run(run_dir: Path, epochs: int) -> dict[str, Any] | None:
 
 
 class Restarts:
-    """The count of restarts. A restart that led to a newer checkpoint does not count.
-
-    Args:
-        run_dir: The run directory.
-        allowed: Number of restarts without progress that are allowed.
-    """
+    """The count of restarts without progress: one that led to a newer checkpoint does not count."""
 
     def __init__(self, run_dir: Path, allowed: int) -> None:
         self._folder = checkpoints(run_dir) if is_run(run_dir) else None

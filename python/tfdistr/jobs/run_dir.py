@@ -46,7 +46,6 @@ def open_run_dir(
 
     Args:
         run_dir: A new or empty folder; None for a temporary one.
-        cluster: The cluster of the job.
         resume: Whether ``run_dir`` may be the folder of an earlier run.
         heartbeat_timeout: Seconds that the workers of the job may outlive this process.
 
@@ -107,13 +106,7 @@ def _is_free(folder: Path, *, resume: bool) -> bool:
 
 
 def refused(folder: str, earlier: bool, *, resume: bool) -> ArgumentError:
-    """Return the error of a folder, here or in a store, that a job must not write to.
-
-    Args:
-        folder: The folder.
-        earlier: Whether it has a run with checkpoints.
-        resume: Whether the user wants to resume a run.
-    """
+    """Return the error of a folder, here or in a store, that a job must not write to."""
     return ArgumentError(
         "`resume` needs a run with checkpoints, or a new or empty folder."
         if resume

@@ -35,7 +35,6 @@ class StoredRun:
     `end`, and the end of the context, upload the whole logs, the events and the documents.
 
     Args:
-        url: The URL of the run.
         cluster: The cluster of the job, or None; it determines where the folder is.
         resume: Whether the job resumes the run, if there is one.
 
@@ -78,15 +77,7 @@ class StoredRun:
         return self._stored.fetch(checkpoints(self.folder))
 
     def begin(self, tell: Callable[[dict[str, Any]], object]) -> None:
-        """Take over the run, and write the documents of the job into it, before any computation.
-
-        Args:
-            tell: Called with the events that warn the user.
-
-        Raises:
-            ArgumentError: The store cannot be written.
-            CheckpointError: Another job has taken over the run at the same time.
-        """
+        """Take over the run, and write the documents of the job into it, before any computation."""
         try:
             self._claim.make()
             self._upload(DESCRIPTION, JOB)
@@ -100,11 +91,7 @@ class StoredRun:
             )
 
     def on_event(self, event: dict[str, Any]) -> None:
-        """Record an event of the job, and warn of failed uploads.
-
-        Raises:
-            CheckpointError: Another job has taken over the run.
-        """
+        """Record an event of the job, and warn of failed uploads."""
         if self._uploads is None:
             return
         if event["event"] == "checkpoint":

@@ -17,7 +17,7 @@ from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.parameter_servers.chief import train_as_chief
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.servers.lost_server import lost_server
+from tfdistr.servers.server_task import lost_server
 from tfdistr.strategies.layer_placement import count_workers
 from tfdistr.strategies.registry import make_strategy
 from tfdistr.training.job import Job
@@ -32,11 +32,7 @@ log = logging.getLogger("tfdistr")
 
 
 class StrategyRunner:
-    """Trains the jobs of a strategy. This class is for equal workers, which exchange their gradients.
-
-    Args:
-        name: The name of the strategy.
-    """
+    """Trains the jobs of a strategy. This class is for equal workers, which exchange their gradients."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -67,10 +63,8 @@ class StrategyRunner:
         """Train as a process that a launcher has started.
 
         Args:
-            run_dir: The run directory.
             options: All options for making the strategy.
             functions: The functions of the job that come from another language, by name.
-            on_event: Called as ``on_event(kind, **fields)``.
             on_strategy: Called with the strategy as soon as it exists.
         """
         cores = take_cores()

@@ -28,8 +28,6 @@ def run_worker(
     The status is 0 if the training is done, and ``STOPPED_STATUS`` if it was preempted.
 
     Args:
-        run_dir: The run directory of the job.
-        index: Index of this worker.
         functions: The functions of the job that come from another language, by name.
         foreign: Returns the class of an error and its call stack in the other language; None for Python
             errors.

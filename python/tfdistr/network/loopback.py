@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.network import namespace
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 log = logging.getLogger("tfdistr")
 
@@ -57,7 +57,6 @@ class Loopback:
     Args:
         way: One of `WAYS`.
         reasons: Why the ways before it do not work.
-        library: The library to preload.
         namespaces: Descriptors of a user and of a network namespace; -1 for the namespace of this process.
     """
 
@@ -91,7 +90,6 @@ class Loopback:
         """Warn the user, once, if a job is open to other machines, or cannot reach them.
 
         Args:
-            ports: The ports on which the job listens.
             machine: The machine that listens there.
             cluster: The function that takes ``env``.
         """
@@ -114,12 +112,7 @@ class Loopback:
 
 
 def keep_to_loopback(env: Mapping[str, str]) -> Loopback:
-    """Choose the way that protects processes with the environment ``env`` from other machines.
-
-    Raises:
-        ArgumentError: The variable `LOOPBACK` is not one of `WAYS`.
-        ClusterStartError: The variable `LOOPBACK` names a way that does not work here.
-    """
+    """Choose the way that protects processes with the environment ``env`` from other machines."""
     asked = env.get(LOOPBACK)
     if asked is not None and asked not in WAYS:
         raise ArgumentError(

@@ -25,11 +25,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 
 
 def make() -> None:
-    """Make a network namespace, move this process into it, and bring its loopback interface up.
-
-    Raises:
-        OSError: The system does not allow that.
-    """
+    """Make a network namespace, move this process into it, and bring its loopback interface up."""
     user, group = os.geteuid(), os.getegid()
     try:
         _call("unshare", _CLONE_NEWNET)
@@ -44,11 +40,7 @@ def make() -> None:
 
 
 def enter(user: int, network: int) -> None:
-    """Move this process into namespaces.
-
-    Raises:
-        OSError: The system does not allow that.
-    """
+    """Move this process into namespaces."""
     for file, kind in ((user, _CLONE_NEWUSER), (network, _CLONE_NEWNET)):
         if file >= 0:
             _call("setns", file, kind)

@@ -18,19 +18,6 @@ def free_ports(count: int) -> list[int]:
 
     Another process may still take a port before the worker does. That is unlikely: the ports lie outside the
     range that the kernel uses for outgoing connections, and the search starts at a random port.
-
-    Args:
-        count: The number of ports.
-
-    Returns:
-        ``count`` different ports.
-
-    Raises:
-        ClusterStartError: If the machine has too few free ports.
-
-    Example:
-        >>> len(set(free_ports(3)))
-        3
     """
     candidates = _candidates()
     start = random.SystemRandom().randrange(len(candidates))  # not the sequence that the user's seed fixes

@@ -1,4 +1,4 @@
-"""A job with parameter servers: the parts of the launcher and of the chief."""
+"""A job with parameter servers: its options, and the parts of the launcher and of the chief."""
 
 from __future__ import annotations
 
@@ -19,13 +19,8 @@ if TYPE_CHECKING:
     from tfdistr.parameter_servers.coordinator import ServersTraining
     from tfdistr.training.reporter import OnEvent
 
-
 def check_data(job: Job) -> None:
-    """Refuse data that the workers cannot read.
-
-    Raises:
-        ArgumentError: The data come from an R function.
-    """
+    """Refuse data that the workers cannot read."""
     if any(isinstance(source, FunctionByName | RFunction) for source in (job.data, job.validation)):
         raise ArgumentError(
             "With parameter servers the data cannot be an R function: the workers read it in Python.",
@@ -35,11 +30,7 @@ def check_data(job: Job) -> None:
 
 
 class WorkerSteps:
-    """A handler that records the chief's report of its workers' steps, and forwards all events.
-
-    Args:
-        on_event: Called with each event.
-    """
+    """A handler that records the chief's report of its workers' steps, and forwards all events."""
 
     def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
         self._on_event = on_event
@@ -76,7 +67,6 @@ def train_as_chief(
     """Train the job in ``run_dir`` as the chief that the launcher has started.
 
     Args:
-        run_dir: The run directory.
         options: The options of the updates, see `parameter_server`, and ``start_timeout``, seconds that the
             servers may take to start.
         on_event: Called as ``on_event(kind, **fields)``.

@@ -21,7 +21,6 @@ from tfdistr.checkpoint.folder import CheckpointFolder
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.collectives.comparison import parts_of_run
-from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_servers.dispatch import Dispatcher
@@ -31,7 +30,7 @@ from tfdistr.parameter_servers.updates import OneByOne, Report, StepsReporter, T
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.chief import dismiss_servers, join_servers
-from tfdistr.servers.lost_server import lost_server
+from tfdistr.servers.server_task import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.options import ParameterServer
@@ -39,11 +38,11 @@ from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.job import Job
+from tfdistr.training.job_data import weigh_classes
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
 from tfdistr.training.step_times import StepTimes
-from tfdistr.training.trained_model import Training, copy_here, input_spec
-from tfdistr.training.user_code import build_model, make_callbacks
+from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
 from tfdistr.training.watchdog import Watchdog, progress
 
@@ -84,26 +83,21 @@ def train_on_servers(
     batch; with "sync" each batch is split over the workers.
 
     Args:
-        job: The job to train.
         config: The cluster; this process is its chief.
         on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
         update: "async" or "sync"; see `parameter_server`.
-        replicas_to_aggregate: The number of workers whose gradients make a step.
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
         strategy: The result of `join_servers`, if it was called before.
         checkpoints: The checkpoints of the run, if the job has any.
-        preemption: Records SIGTERM, if there are checkpoints.
 
     Returns:
         The result. Its model is in this process and needs no server any more.
 
     Raises:
-        ArgumentError: An argument, the model function or the callbacks are not what they must be.
         ClusterConfigError: This process is not the chief, or the cluster has no servers.
         ClusterStartError: A server did not start.
         JobStoppedError: The job was preempted, and has saved a checkpoint.
-        DataShardError: The data cannot be split over the workers.
         WorkerFailedError: A parameter server was lost.
     """
     options = ParameterServer(update=update, replicas_to_aggregate=replicas_to_aggregate)
@@ -246,11 +240,7 @@ class _Chief:
 
 
 def _refuse_loop(model: keras.Model, *, validates: bool) -> None:
-    """Refuse a model that replaces a part of Keras's training loop, which would not be called.
-
-    Raises:
-        ArgumentError: The model replaces a part that is for its training, or for its validation.
-    """
+    """Refuse a model that replaces a part of Keras's training loop, which would not be called."""
     needed = {"fit", "make_train_function", *(["evaluate", "make_test_function"] if validates else [])}
     replaced = [name for name in tf_internals.changes_of_keras_loop(model) if name in needed]
     if replaced:

@@ -18,9 +18,6 @@ class Dispatcher:
     """The dispatch of functions to free workers; results come in the order of completion.
 
     If a worker dies, its unfinished function is sent again, to another worker or to its replacement.
-
-    Args:
-        strategy: The strategy of the chief.
     """
 
     def __init__(self, strategy: tf.distribute.experimental.ParameterServerStrategy) -> None:
@@ -61,11 +58,7 @@ class Dispatcher:
         schedule(self._coordinator, run)
 
     def receive(self, owner: object) -> tuple[Any, Any]:
-        """Wait for a function of ``owner`` to end, and return its key and its result.
-
-        Raises:
-            tf.errors.OpError: A function has failed.
-        """
+        """Wait for a function of ``owner`` to end, and return its key and its result."""
         mine = self._results_of[id(owner)]
         while not mine:
             try:

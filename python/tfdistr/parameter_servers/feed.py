@@ -49,7 +49,6 @@ def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
     """Describe a job for workers, which read its batches.
 
     Args:
-        job: The job.
         run_dir: The run directory, if the workers share it.
         steps: Number of steps of an epoch, and of a validation.
     """

@@ -37,7 +37,6 @@ class Outcome(NamedTuple):
     """The result of a step on a share of a batch.
 
     Attributes:
-        worker: Index of the worker.
         rows: Number of rows of the share.
         all_rows: Number of rows of the whole batch.
         gradients: The gradient of each variable that has one, weighted by ``rows / all_rows``.
@@ -59,8 +58,6 @@ class GradientStep:
     """The steps of a model, "train" or "test".
 
     Args:
-        model: A built model.
-        kind: "train" or "test".
         weigh: Applied to each batch before the step.
         split: Whether the batch of a step may be a share of a batch.
 
@@ -81,12 +78,7 @@ class GradientStep:
         self.updated: list[keras.Variable] = []
 
     def __call__(self, batch: WorkerBatch, offset: tf.Tensor) -> Outcome:
-        """Make the step, in a graph.
-
-        Args:
-            batch: The batch.
-            offset: Separates the random numbers of workers; 0 gives the random numbers of one worker.
-        """
+        """Make the step, in a graph; ``offset`` separates the random numbers of workers."""
         data = at_least_one(batch.data, tf.cast(batch.rows, tf.int32))
         data = self._weigh(data) if self._weigh else data
         strategy = self._model.distribute_strategy

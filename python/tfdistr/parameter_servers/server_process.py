@@ -1,6 +1,6 @@
 """The process of a server that a launcher has started.
 
-    python -m tfdistr.parameter_servers.server_process RUN_DIR INDEX
+python -m tfdistr.parameter_servers.server_process RUN_DIR INDEX
 """
 
 from __future__ import annotations

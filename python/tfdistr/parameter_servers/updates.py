@@ -19,9 +19,6 @@ from tfdistr.tf_internals import overridden
 class Report(keras.callbacks.Callback):  # type: ignore[misc]
     """The numbers of the workers' steps. It is a callback so that checkpoints store it.
 
-    Args:
-        workers: Number of workers.
-
     Attributes:
         global_step: Number of updates of the weights.
         local_steps: By index of the worker: how often its gradient was part of an update.
@@ -47,11 +44,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """The report of the workers' steps after each epoch, and at the end.
-
-    Args:
-        tell: Reports, if the last report is older than a number of seconds.
-    """
+    """The report of the workers' steps after each epoch, and at the end."""
 
     remembers = False  # a checkpoint does not store it
 
@@ -80,10 +73,6 @@ class OneByOne:
     """Updates by single workers: each takes whole batches, and with ``model`` updates the weights at once.
 
     Args:
-        dispatcher: Sends steps to the workers.
-        step: The step of a model.
-        batch: Makes the batch.
-        workers: Number of workers.
         model: The model, if its weights are updated; None for a validation.
         report: Counts the steps of the workers; None for a validation.
     """
@@ -144,12 +133,6 @@ class Together:
     changes nothing: an incomplete gradient does not count.
 
     Args:
-        dispatcher: Sends steps to the workers.
-        step: The step of a model.
-        batch: Makes the batch.
-        workers: Number of workers.
-        model: The model.
-        report: Counts the steps of the workers.
         wanted: The number of shares that make a step.
         arrays: The batches, if their numbers of rows are known.
     """

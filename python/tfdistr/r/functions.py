@@ -152,11 +152,7 @@ def r_worker_command() -> tuple[str, ...]:
 
 
 def rscript() -> str:
-    """Return the program that runs R scripts.
-
-    Raises:
-        ArgumentError: There is no R.
-    """
+    """Return the program that runs R scripts."""
     home = os.environ.get("R_HOME", "") or (_here[0].home if _here else "")
     program = os.path.join(home, "bin", "Rscript") if home else shutil.which("Rscript")
     if program is None or not os.access(program, os.X_OK):
@@ -170,11 +166,7 @@ def rscript() -> str:
 
 @functools.lru_cache(maxsize=64)
 def _description(program: str, file: str, name: str, digest: str) -> dict[str, str]:
-    """Return R's description of a function of a file, by keys; the hash of the file is for the cache.
-
-    Raises:
-        ArgumentError: R does not work, or does not have the R package of this version.
-    """
+    """Return R's description of a function of a file, by keys; the hash of the file is for the cache."""
     try:
         ended = subprocess.run(
             [program, *_FLAGS, "-e", _DESCRIBE, file, name],
@@ -247,26 +239,17 @@ def use_r(function: Any, seed: Any, error: Any, home: str, libraries: Any) -> No
 
 
 def r_of_this_process() -> RSide:
-    """Return the R of this process. Start it if there is none.
-
-    Raises:
-        ArgumentError: There is none, and it cannot be started.
-    """
+    """Return the R of this process. Start it if there is none."""
     if not _here:
-        from tfdistr.r.embedded import start
+        from tfdistr.r.session import start_r
 
-        start()
+        start_r()
         _here[:] = [replace(_here[0], embedded=True)]
     return _here[0]
 
 
 def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
-    """Source the files of the R functions of a job, and set the seed of R's random numbers after that.
-
-    Args:
-        parts: The parts of the job. If none of them is an R function, nothing happens.
-        seed: The seed of the job.
-    """
+    """Source the files of a job's R functions, if any, and set the seed of R's random numbers after that."""
     functions = [part for part in parts if isinstance(part, RFunction)]
     if functions:
         side, seed = r_of_this_process(), seed_of_r(seed)

@@ -39,9 +39,6 @@ def in_r(text: str) -> str:
     Quoted text does not change, and neither do command options (``--name=value``) and the names of
     environment variables (``NAME=value``).
 
-    Args:
-        text: A part of a message of `tfdistr.errors`: the rule, the received value, or the fix.
-
     Example:
         >>> print(in_r('Pass cluster=local_cluster(workers=2), or env={"A": "1"}.'))
         Pass cluster = local_cluster(workers = 2), or env = list(A = "1").

@@ -1,13 +1,14 @@
-"""Values that R and Python do not both have, which reticulate would change."""
+"""Values that R and Python do not both have: reticulate would change them, or they are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.packages import parquet
 
 #: The whole numbers that a double holds exactly are those up to here.
 _LARGEST_DOUBLE = 2**53
@@ -21,9 +22,6 @@ def for_r(value: Any) -> Any:
 
     Whole numbers that R's integers do not have become floats, and bytes among text become text. Lists, tuples
     and dictionaries are converted part by part. All other values stay as they are.
-
-    Args:
-        value: Any Python value.
 
     Raises:
         ArgumentError: R has no such number.
@@ -95,3 +93,52 @@ def _check_exact(least: int, most: int) -> None:
             received=str(least if -least > most else most),
             fix="Read the result in Python, or make the model return smaller numbers or text.",
         )
+
+
+#: The fix for objects of a class.
+_CONVERSIONS = {
+    "Matrix": "as.matrix(), or pass a function that returns batches as matrices",
+    "integer64": "as.numeric(), which is exact up to 2^53",
+    "Date": "as.numeric(), which gives days since 1970",
+    "POSIXt": "as.numeric(as.POSIXct()), which gives seconds since 1970",
+    "difftime": 'as.numeric(units = "secs")',
+    "AsIs": "unclass()",
+    "Dataset": 'arrow::as_arrow_table(), or pass load_dataset("parquet", files = dataset$files)',
+    "arrow_dplyr_query": "dplyr::compute()",
+}
+
+
+def check_pyarrow(name: str, of: str) -> None:
+    """Check that Arrow objects can be read."""
+    parquet(f"`{name}` of class {of}")
+
+
+def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
+    """Refuse an R object that is no array.
+
+        classes: The classes of the object, and those that it extends.
+    """
+    known = next((fix for of, fix in _CONVERSIONS.items() if of in classes), None)
+    raise ArgumentError(
+        f"`{name}` must hold numbers, logical values, text or a factor.",
+        received=f"an object of class {classes[0]}",
+        fix=f"Convert it with {known or 'as.numeric() or as.character(), for example'}.",
+    )
+
+
+def refuse_missing(name: str, kind: str, missing: int, length: int) -> NoReturn:
+    """Refuse missing values, which would become ordinary values. Doubles have NaN for them."""
+    raise ArgumentError(
+        f"`{name}` must not have missing values, which {kind} can't hold in Python.",
+        received=f"{missing} missing of {length}",
+        fix="Remove or replace them first.",
+    )
+
+
+def refuse_encoding(name: str, shown: str) -> NoReturn:
+    """Refuse text with bytes that are not text in its encoding."""
+    raise ArgumentError(
+        f"`{name}` must hold text whose encoding R knows.",
+        received=f"{shown}, whose bytes are not text in its encoding",
+        fix='Read it with the right encoding, or convert it by iconv(x, "latin1", "UTF-8"), for example.',
+    )

@@ -20,8 +20,7 @@ from typing import Any, overload
 
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.tf_config import check_schema, endpoint, load_json, plain, split_address
-from tfdistr.schemas import normalise
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import normalise, show
 
 __all__ = [
     "JOBS",

@@ -22,12 +22,7 @@ BEAT = b"\n"
 
 
 class Heartbeat:
-    """The process that sends the heartbeats of this one, until ``stop()`` or the end of this process.
-
-    Args:
-        connections: The connections to the peers.
-        seconds: Seconds between two heartbeats.
-    """
+    """The process that sends the heartbeats of this one, until ``stop()`` or the end of this process."""
 
     def __init__(self, connections: Iterable[socket.socket], seconds: float) -> None:
         numbers = [connection.fileno() for connection in connections]

@@ -26,9 +26,6 @@ _SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and sal
 def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int, int] | None:
     """Find the rank that the launcher gave a process.
 
-    Args:
-        environ: The environment of the process; by default of this one.
-
     Returns:
         The variable of its rank, the rank, the number of ranks, and the number of ranks on its host. A number
         that the launcher does not give is 0. None if no launcher started the process.

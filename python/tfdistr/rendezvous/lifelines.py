@@ -41,11 +41,7 @@ _all: weakref.WeakSet[Lifelines] = weakref.WeakSet()
 
 
 class Lifelines:
-    """The lifelines of this process. The leader has one to each worker; the others have one to the leader.
-
-    Args:
-        connections: A connected socket for each task, by its name, such as "worker 1".
-    """
+    """The connections of this process: the leader's to each worker, or another worker's to the leader."""
 
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
         self._connections = dict(connections)
@@ -179,11 +175,7 @@ class Lifelines:
     def _hear(
         self, name: str, of_loss: Callable[[str], str], of_silence: Callable[[str], str]
     ) -> tuple[str, bool]:
-        """Read the lines of a task.
-
-        Returns:
-            The message about a failure, or "", and whether more lines can come.
-        """
+        """Read the lines of a task; return the message about a failure or "", and whether more can come."""
         try:
             read = self._connections[name].recv(_READ)
         except BlockingIOError:

@@ -50,7 +50,7 @@ from tfdistr.rendezvous.protocol import (
 from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
 from tfdistr.rendezvous.tf_config import load_json, split_address
 from tfdistr.rendezvous.token import TOKEN, Proofs, other_token
-from tfdistr.utils.interactive import is_session
+from tfdistr.utils.processes import is_session
 from tfdistr.utils.warn import NOTE
 
 #: Seconds after which a waiting worker names the workers that are missing.
@@ -77,9 +77,7 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
 
     Args:
         tasks: The address of each task, by its name ("worker 1"). The leader comes first.
-        own: The name of this task.
         fields: The values that must be the same on all workers, as the addresses must.
-        timeout: Seconds to wait.
 
     Returns:
         The connections to the leader; on the leader, the connections to the others.

@@ -67,12 +67,7 @@ def is_peer_failure(error: BaseException) -> bool:
 def reported_failure(
     error: BaseException, tasks: Mapping[str, str] | None = None
 ) -> WorkerFailedError | None:
-    """Return the failure that another worker has reported; None if the error is not about such a report.
-
-    Args:
-        error: The error that TensorFlow raised.
-        tasks: The addresses of the workers, as for ``lost_worker()``, if they are known.
-    """
+    """Return the failure that another worker has reported; None if the error is not about such a report."""
     addresses = list((tasks or {}).values())
     chain: BaseException | None = error
     while chain is not None:
@@ -91,12 +86,7 @@ def reported_failure(
 
 
 def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedError | None:
-    """Return the failure of the lost worker; None if the error does not name it.
-
-    Args:
-        error: The error that TensorFlow raised.
-        tasks: The addresses of the workers in order, by their names such as "worker 0".
-    """
+    """Return the failure of the lost worker; None if the error does not name it."""
     names = list(tasks)
     chain: BaseException | None = error
     while chain is not None:
@@ -141,9 +131,6 @@ def attribute_failure(
     """Find the process whose failure caused an error in worker ``worker``.
 
     Args:
-        error: The error.
-        worker: The index of this worker.
-        tasks: The addresses of the workers, as for ``lost_worker()``.
         find_lost: Returns the failure of another lost process if the error is about one, else None.
         heard: Returns the message about the first failure if it has arrived, else None.
     """
@@ -161,13 +148,7 @@ def attribute_failure(
 
 
 def peer_message(error: BaseException, worker: int, tasks: Mapping[str, str]) -> str:
-    """Return the message of worker ``worker``, which fails with ``error``: some peers notice a loss later.
-
-    Args:
-        error: The error in this worker.
-        worker: The index of this worker.
-        tasks: The addresses of the workers, as for ``lost_worker()``.
-    """
+    """Return the message of worker ``worker``, which fails with ``error``: some peers notice a loss later."""
     known = reported_failure(error) or lost_worker(error, tasks)
     if known is None:
         return report(worker, error)

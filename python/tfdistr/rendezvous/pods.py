@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 #: The names of the workers, with ``{index}`` for the index.
 HOSTS = "TFDISTR_KUBERNETES_HOSTS"
@@ -27,11 +27,7 @@ _FIX = "Write the manifests with: tfdistr kubernetes write; or set TF_CONFIG."
 
 
 def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return the index of this worker and the number of workers; None in a process that is in no such pod.
-
-    Raises:
-        ClusterConfigError: The variables of the pod do not fit together.
-    """
+    """Return the index of this worker and the number of workers; None in a process that is in no such pod."""
     if not environ.get(HOSTS):
         return None
     workers, index = _number(environ, WORKERS, least=1), _number(environ, INDEX)
@@ -47,19 +43,12 @@ def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | N
 def kubernetes_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
     """Derive the cluster of a Kubernetes Job from the environment of one of its pods.
 
-    Args:
-        environ: The environment; by default the environment of this process.
-
     Returns:
         The cluster, with all pods of the Job as workers; None in a process that is in no such pod, or whose
         Job has one pod.
 
     Raises:
         ClusterConfigError: Variables are missing, or do not fit together.
-
-    Example:
-        >>> kubernetes_cluster_from_env({}) is None
-        True
     """
     known = os.environ if environ is None else environ
     place = place_in_job(known)

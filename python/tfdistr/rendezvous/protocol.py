@@ -58,11 +58,7 @@ class MeetingEnd:
 
     @classmethod
     def heard(cls, message: Any) -> MeetingEnd:
-        """Return the reason that a message of a peer contains.
-
-        Raises:
-            ValueError: The message is not one.
-        """
+        """Return the reason that a message of a peer contains."""
         names = [field.name for field in fields(cls)]
         if not isinstance(message, dict) or message.keys() != set(names):
             raise ValueError("no end")
@@ -71,11 +67,7 @@ class MeetingEnd:
         return cls(**{name: printable(message[name], _TEXT) for name in names})
 
     def error(self, reporter: str | None = None) -> TfdistrError:
-        """Return the error for the user.
-
-        Args:
-            reporter: The process from which the reason was heard. Its texts are then marked as such.
-        """
+        """Return the error for the user; texts of ``reporter``, another process, are marked as such."""
         made = JobMismatchError if self.kind == JobMismatchError.kind else ClusterStartError
         if reporter is None:
             return made(self.message, received=self.received, fix=self.fix)
@@ -84,11 +76,7 @@ class MeetingEnd:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """Return the message in a line.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the message in a line; ``ValueError`` if there is none."""
     try:
         message = json.loads(line)
     except RecursionError as error:
@@ -321,11 +309,7 @@ async def _on_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int, family: int | None = None) -> socket.socket:
-    """Open a socket at a port, as soon as the processes that listened there have exited.
-
-    Raises:
-        OSError: The port is not available.
-    """
+    """Open a socket at a port, as soon as the processes that listened there have exited."""
     kind = family if family is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(kind, socket.SOCK_STREAM)
     try:

@@ -18,7 +18,7 @@ from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
 from tfdistr.rendezvous.launcher_ranks import launcher_of
 from tfdistr.rendezvous.tf_config import join_address
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 PORT = "TFDISTR_SLURM_PORT"
 """The environment variable with the port of worker 0; worker ``i`` listens on this port plus ``i``."""
@@ -43,11 +43,7 @@ def is_slurm_task(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return the index of this worker and the number of workers; None in a process that is no task.
-
-    Raises:
-        ClusterConfigError: The Slurm variables do not fit together.
-    """
+    """Return the index of this worker and the number of workers; None in a process that is no task."""
     if not is_slurm_task(environ):
         return None
     counts = _tasks_of_nodes(environ)
@@ -65,19 +61,12 @@ def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | 
 def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
     """Derive the cluster of a Slurm step from the environment of one of its tasks.
 
-    Args:
-        environ: The environment; by default the environment of this process.
-
     Returns:
         The cluster, with all tasks of the step as workers; None in a process that is no task of a step, or
         whose step has one task.
 
     Raises:
         ClusterConfigError: The Slurm variables are missing, or do not fit together.
-
-    Example:
-        >>> slurm_cluster_from_env({}) is None
-        True
     """
     known = os.environ if environ is None else environ
     place = place_in_step(known)
@@ -103,12 +92,6 @@ def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterC
 
 def expand_hostlist(text: str) -> list[str]:
     """Return the names in a Slurm host list, in its order.
-
-    Args:
-        text: The list, such as "n[1-2,07],login".
-
-    Raises:
-        ClusterConfigError: It is no such list.
 
     Example:
         >>> expand_hostlist("n[9-11],gpu[01-02]-ib")
@@ -152,12 +135,6 @@ def _no_hostlist(text: str) -> ClusterConfigError:
 def expand_counts(text: str) -> list[int]:
     """Return the numbers in a list such as SLURM_TASKS_PER_NODE, one for each node.
 
-    Args:
-        text: The list, such as "2(x3),1".
-
-    Raises:
-        ClusterConfigError: It is no such list.
-
     Example:
         >>> expand_counts("2(x3),1")
         [2, 2, 2, 1]
@@ -177,11 +154,7 @@ def expand_counts(text: str) -> list[int]:
 
 @lru_cache(maxsize=8)
 def node_addresses(nodes: str) -> dict[str, str]:
-    """Return the addresses of nodes by their names, from Slurm; empty if ``scontrol`` does not answer.
-
-    Args:
-        nodes: A list of nodes, as Slurm writes it.
-    """
+    """Return the addresses of nodes by their names, from Slurm; empty if ``scontrol`` does not answer."""
     try:
         said = subprocess.run(
             ["scontrol", "--oneliner", "show", "node", nodes],

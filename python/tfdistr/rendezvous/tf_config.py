@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfdistr.errors import ClusterConfigError
-from tfdistr.schemas import validator
-from tfdistr.schemas.schema_errors import field_name, refusal, show
+from tfdistr.schemas import field_name, refusal, show, validator
 from tfdistr.utils.describe import ValueOfR
 
 if TYPE_CHECKING:
@@ -142,10 +141,6 @@ def join_address(host: str, port: int) -> str:
 
 def split_address(address: str, field: str = "address") -> tuple[str, int]:
     """Split "host:port" into the host (an IPv6 address without its brackets) and the port.
-
-    Args:
-        address: The address.
-        field: The name of the address in an error.
 
     Raises:
         ClusterConfigError: If it is not a host name, an IPv4 address or an IPv6 address in

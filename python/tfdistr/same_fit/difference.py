@@ -49,7 +49,6 @@ class Pair:
         group: One of ``GROUPS``.
         name: Its name in a message.
         first: The array of the first fit; None if it has no such array.
-        second: The array of the second fit.
         allowed: The largest difference that is allowed.
     """
 
@@ -99,7 +98,6 @@ class Difference:
     Attributes:
         workers: The two numbers of workers.
         pairs: All that was compared, in the order of ``GROUPS`` and of the model.
-        tolerance: The largest difference that is allowed.
         parting: Where the histories diverge; see ``_parting()``.
     """
 
@@ -140,8 +138,6 @@ def find_difference(
     Args:
         fits: The results, one for each number of workers.
         outputs: The predictions of each result's model for the same rows.
-        workers: The numbers of workers.
-        tolerance: The largest difference that is allowed; see ``difference()``.
 
     Returns:
         The first difference; None if all are the same.

@@ -46,7 +46,6 @@ class Plan:
         """Compare the results.
 
         Args:
-            fits: The result for each number of workers.
             outputs: The predictions of each result's model for the same rows.
 
         Returns:
@@ -88,11 +87,7 @@ class Plan:
 
 
 def plan_same_fit(model: Any, workers: Any, tolerance: Any, arguments: Mapping[str, Any]) -> Plan:
-    """Check the arguments of a comparison, and plan it; see ``assert_same_fit()``.
-
-    Raises:
-        ArgumentError: An argument is not of the form that it takes.
-    """
+    """Check the arguments of a comparison, and plan it; see ``assert_same_fit()``."""
     if isinstance(model, FitResult):
         raise ArgumentError(
             "`model` must be a function that builds and compiles a model, or a compiled model.",

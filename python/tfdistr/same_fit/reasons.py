@@ -8,12 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason.
-
-    Attributes:
-        text: The reason, as a sentence.
-        fix: What the user can do; ``{most}`` stands for the highest number of workers.
-    """
+    """A reason, and what to do; in ``fix``, ``{most}`` stands for the highest number of workers."""
 
     text: str
     fix: str
@@ -100,8 +95,7 @@ def summed() -> Reason:
     """Return the reason that the loss of the model is a sum."""
     return Reason(
         "the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.",
-        "Return the mean over the rows, or one loss for each row; or use a Keras loss with "
-        'reduction="sum".',
+        'Return the mean over the rows, or one loss for each row; or use a Keras loss with reduction="sum".',
     )
 
 

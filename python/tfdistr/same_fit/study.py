@@ -32,8 +32,6 @@ class Experiment:
     """A training of one step with the model of a ``Probe``.
 
     Attributes:
-        workers: Number of workers.
-        without: The parts that the probe is without.
         virtual_workers: Number of virtual workers, if it is not that of the fits.
         gradients: The gradients of the step; None before ``done()``, and if the training failed.
     """
@@ -53,9 +51,7 @@ class Study:
     """The search for the likely reason of a difference.
 
     Args:
-        found: The difference.
         parts: What the model does in a training step.
-        most: The highest number of workers.
         virtual_workers: Number of virtual workers of the fits; None without them.
         sixteen_bits: Whether gradients are sent with 16 bits.
         callbacks: Whether the fits had callbacks, which experiments do not have.

@@ -2,24 +2,67 @@
 
 ``docs/schemas.md`` lists the documents. Each schema describes the normal form of its document. R's jsonlite
 can write the same document in other forms, such as a list of one value as a bare value. `normalise` converts
-these forms into the normal form.
+these forms into the normal form. In an error, the description of a schema is the rule, and its first example
+is the fix.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.schemas.normal_form import normal_form
-from tfdistr.schemas.schema_errors import refusal, show
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, ValidationError
 
-__all__ = ["NAMES", "load_schema", "normalise", "read", "schema_id", "validate", "validator"]
+_MAX_SHOWN = 200
+
+Refusal = TypeVar("Refusal", bound=TfdistrError)
+
+
+def show(value: object) -> str:
+    """Format any value for an error message: short and printable. It never fails."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        try:
+            text = repr(value)
+        except Exception:  # the code of the value can raise anything
+            text = f"an object of class {type(value).__name__}"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+
+
+def field_name(path: Sequence[str | int], document: str) -> str:
+    """Name a place in a document, such as "cluster.worker[1]"; the place without a path is the document."""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return "".join(steps).removeprefix(".") or document
+
+
+def refusal(
+    found: ValidationError, document: str, error: type[Refusal], *, with_document: bool = True
+) -> Refusal:
+    """Return the error for a rule of a schema that a document breaks."""
+    path = tuple(found.absolute_path)
+    schema: Any = found.schema
+    instance: Any = found.instance
+    field, received = f"`{field_name(path, document)}`", show(instance)
+    if path and with_document:
+        field += f" of {document}"
+    if found.validator == "required":
+        missing = next(name for name in schema["required"] if name not in instance)
+        example = json.dumps({missing: schema["examples"][0][missing]})[1:-1]
+        return error(f'{field} must have the member "{missing}".', received=received, fix=f"Add {example}.")
+    fix = f"Write it like {json.dumps(schema['examples'][0])}."
+    if found.validator == "const" and path == ("schema",):
+        fix = "Read it with the version of tfdistr that wrote it."
+    return error(f"{field} must be {schema['description']}.", received=received, fix=fix)
+
 
 #: The documents; each has a file NAME.schema.json in this folder.
 NAMES = ("tf_config", "job", "run", "event", "checkpoint", "training", "result")
@@ -27,21 +70,7 @@ _ARGUMENTS = "arguments"
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a document.
-
-    Args:
-        name: The name of the document, one of ``NAMES``.
-
-    Returns:
-        The schema, in one piece. The caller may change it.
-
-    Raises:
-        ArgumentError: There is no such document.
-
-    Example:
-        >>> load_schema("event")["$id"]
-        'urn:tfdistr:event:1'
-    """
+    """Return the JSON Schema (draft 2020-12) of a document, in one piece, which the caller may change."""
     if name not in NAMES:
         raise ArgumentError(
             "The name of a document must be one of " + ", ".join(f'"{known}"' for known in NAMES) + ".",
@@ -76,19 +105,7 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def validate(name: str, document: Any, error: type[TfdistrError] = ArgumentError) -> None:
-    """Check that a document is valid and in its normal form.
-
-    Args:
-        name: The name of the document, one of ``NAMES``.
-        document: The document, as ``json.loads()`` returns it.
-        error: The class of the error.
-
-    Raises:
-        ArgumentError: A rule of the schema is broken. The message names the field, its value, and the fix.
-
-    Example:
-        >>> validate("event", {"event": "ready", "time": 1700000000.0})
-    """
+    """Check that a document is valid and in its normal form. An error names the field, its value, a fix."""
     found = next(validator(name).iter_errors(document), None)
     if found is not None:
         raise refusal(found, load_schema(name)["title"], error)
@@ -99,15 +116,8 @@ def normalise(name: str, document: Any) -> Any:
 
     Values without a normal form stay unchanged, so that `validate` can name them.
 
-    Args:
-        name: The name of the document, one of ``NAMES``.
-        document: The document, as ``json.loads()`` returns it.
-
     Returns:
         A new document. Numbers that JSON does not have ("nan", "inf", "-inf") are floats in it.
-
-    Raises:
-        ArgumentError: There is no such document.
 
     Example:
         >>> normalise("event", {"event": ["done"], "time": [5], "seconds": "2.5"})
@@ -121,17 +131,11 @@ def read(name: str, document: Any) -> Any:
     """Return the normal form of a document, which is valid.
 
     Args:
-        name: The name of the document, one of ``NAMES``.
         document: The document as JSON text, or as ``json.loads()`` returns it.
 
     Raises:
         ArgumentError: It is not JSON, or a rule of the schema is broken. The message names the field, its
             value, and the fix.
-
-    Example:
-        >>> read("training", {"schema": "urn:tfdistr:training:1", "history": {"loss": 0.5}, "seconds": [1],
-        ...                   "communication": "mpi"})["history"]
-        {'loss': [0.5]}
     """
     if isinstance(document, str | bytes):
         document = _parsed(name, document)

@@ -5,17 +5,19 @@ jsonlite writes a list of one value as a bare value (``auto_unbox = TRUE``), or 
 NA out of the rows of a data frame. Numbers become text when it reads them in one vector with "nan".
 
 The schema decides what a value means: the first type of a field is its normal form. A value is converted to
-it if the meaning is clear; any other value stays.
+it if the meaning is clear; any other value stays. `as_json` makes the normal form of Python values.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
+
 
 _NOTHING: tuple[Any, ...] = (None, {}, [], "NA")
 _WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
@@ -25,13 +27,7 @@ _ANY_NUMBER = ["number", "string"]
 
 
 def normal_form(validator: Draft202012Validator, value: Any, schema: Any = None) -> Any:
-    """Convert a value to the normal form that a schema describes.
-
-    Args:
-        validator: The validator of the whole document.
-        value: The value.
-        schema: The part of the validator's schema that describes the value; by default the whole schema.
-    """
+    """Convert a value to the normal form that a part of the validator's schema, or all of it, describes."""
     schema = validator.schema if schema is None else schema
     if "$ref" in schema:
         value = normal_form(validator, value, _part(validator, schema["$ref"]))
@@ -126,3 +122,35 @@ def _items(validator: Draft202012Validator, items: list[Any], schema: Any) -> An
     normal = [normal_form(validator, item, rule) for item, rule in zip(items, rules, strict=False)]
     boxed = schema.get("minItems") == schema.get("maxItems") == 1
     return normal[0] if boxed and len(normal) == 1 else normal
+
+
+def as_json(value: Any) -> Any:
+    """Convert a value to JSON types: numbers, text, lists, objects.
+
+    NumPy scalars, arrays and tensors become numbers and lists. NaN and the infinities become "nan", "inf" and
+    "-inf". A value without a form in JSON becomes text.
+
+    Example:
+        >>> as_json({"loss": (0.5, float("nan"))})
+        {'loss': [0.5, 'nan']}
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()  # lone surrogates could not be printed
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(name): as_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if hasattr(value, "numpy"):  # a tensor or a variable
+        return as_json(value.numpy())
+    if hasattr(value, "tolist"):  # a NumPy array or scalar
+        plain = value.tolist()
+        if type(plain) is not type(value):  # tolist() of a bfloat16 returns the bfloat16
+            return as_json(plain)
+    try:
+        return as_json(float(value))
+    except (TypeError, ValueError):
+        return as_json(str(value))

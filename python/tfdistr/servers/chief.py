@@ -27,7 +27,6 @@ def join_servers(
     """Wait for all servers, and make the strategy of the chief.
 
     Args:
-        config: The cluster; this process is its chief.
         start_timeout: Seconds that the servers may take to start.
 
     Raises:
@@ -137,11 +136,7 @@ def servers_of(config: ClusterConfig) -> list[Task]:
 
 
 def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
-    """Wait until every server listens: TensorFlow would wait forever, and name no server.
-
-    Raises:
-        ClusterStartError: A server did not listen within ``timeout`` seconds.
-    """
+    """Wait until every server listens: TensorFlow would wait forever, and name no server."""
     addresses = {task: config.jobs[task.type][task.index] for task in servers_of(config)}
     bypass_proxy(addresses.values())
     until = time.monotonic() + timeout

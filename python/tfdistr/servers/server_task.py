@@ -1,17 +1,19 @@
-"""The process of a parameter server or a worker: it serves until the chief is done."""
+"""The process of a parameter server or a worker, which serves until the chief is done, and its loss."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 
-from tfdistr.errors import ClusterConfigError, ClusterStartError
-from tfdistr.rendezvous.config import ClusterConfig, split_address
+from tfdistr.errors import ClusterConfigError, ClusterStartError, WorkerFailedError
+from tfdistr.rendezvous.config import ClusterConfig, Task, split_address
+from tfdistr.rendezvous.peer_failure import UNREACHED
 from tfdistr.rendezvous.protocol import PORT_IN_USE, no_port_error, says_port_in_use
 from tfdistr.utils.arguments import check_positive
 from tfdistr.utils.processes import die_with_parent
@@ -89,11 +91,7 @@ def serve(
 
 
 def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERVERS)) -> None:
-    """Refuse a cluster that lacks a job which parameter servers need.
-
-    Raises:
-        ClusterConfigError: A job in ``needed`` is missing.
-    """
+    """Refuse a cluster that lacks a job which parameter servers need."""
     missing = [job for job in needed if job not in config.jobs]
     if missing:
         raise ClusterConfigError(
@@ -104,9 +102,7 @@ def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERV
         )
 
 
-def _start(
-    config: ClusterConfig, told: threading.Event, offer_more: Callable[[int], object] | None
-) -> None:
+def _start(config: ClusterConfig, told: threading.Event, offer_more: Callable[[int], object] | None) -> None:
     import numpy as np
     import tensorflow as tf
 
@@ -151,7 +147,6 @@ class Patience:
     """The time limits of a server's wait for its chief, whose port answers while it runs.
 
     Args:
-        address: The address of the chief.
         start_timeout: Seconds until the chief must have started.
         chief_timeout: Seconds for which the chief may be unreachable after that.
 
@@ -166,11 +161,7 @@ class Patience:
         self._last_answer = time.monotonic()
 
     def look(self) -> None:
-        """Check whether the chief is reachable.
-
-        Raises:
-            ClusterStartError: The chief did not start in time, or was unreachable for too long.
-        """
+        """Check whether the chief is reachable."""
         now = time.monotonic()
         if answers(self._address):
             self.came, self._last_answer = True, now
@@ -191,3 +182,29 @@ def answers(address: str, timeout: float = 1.0) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout):
         return True
     return False
+
+
+_ANY = re.compile(r"/job:(\w+)/replica:0/task:(\d+)")
+_TITLES = {"ps": "parameter server ps", "worker": "worker"}
+
+
+def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") -> WorkerFailedError | None:
+    """Return the error that names the lost server of ``job``, if ``error`` is about one."""
+    import tensorflow as tf
+
+    from tfdistr.servers.chief import servers_of
+
+    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
+        return None
+    # The unreachable server comes before other names in the text, such as the devices of a graph.
+    named = [*UNREACHED.findall(str(error)), *_ANY.findall(str(error))]
+    index = next((int(number) for name, number in named if name == job), None)
+    if index is None or index >= len(config.jobs[job]):
+        return None
+    address = config.jobs[job][index]
+    return WorkerFailedError(
+        f"The {_TITLES[job]} {index} at {address} was lost, with the variables that it held.",
+        worker=servers_of(config).index(Task(job, index)),
+        host=split_address(address)[0],
+        fix="See its log for the reason, and train again.",
+    )

@@ -16,11 +16,7 @@ from tfdistr.errors import ArgumentError
 
 
 def check_backups(callbacks: Iterable[Any]) -> None:
-    """Refuse backups from which Keras cannot continue exactly.
-
-    Raises:
-        ArgumentError: A ``BackupAndRestore`` saves within epochs.
-    """
+    """Refuse a ``BackupAndRestore`` that saves within epochs: Keras cannot continue from it exactly."""
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
             raise ArgumentError(
@@ -33,11 +29,7 @@ def check_backups(callbacks: Iterable[Any]) -> None:
 
 
 def resume_data(callbacks: keras.callbacks.CallbackList) -> None:
-    """Let a call of ``fit`` continue in its data, if a ``BackupAndRestore`` among the callbacks resumes.
-
-    Raises:
-        ArgumentError: A ``BackupAndRestore`` saves within epochs.
-    """
+    """Let a call of ``fit`` continue in its data, if a ``BackupAndRestore`` among the callbacks resumes."""
     listed = callbacks.callbacks
     check_backups(listed)
     if any(isinstance(c, keras.callbacks.BackupAndRestore) for c in listed) and not any(

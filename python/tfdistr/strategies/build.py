@@ -3,15 +3,56 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.data.pipeline.element_shapes import batch_of_zeros, has_known_shapes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.exact.exchange import check_no_strange_optimizer
+
+# Rows of the batch of zeros: not 1, because a dimension of size 1 could be dropped.
+_ROWS = 2
+
+
+def has_known_shapes(element_spec: Any) -> bool:
+    """Return whether only the number of rows of a batch is unknown, and no other dimension."""
+    return all(
+        isinstance(part, tf.TensorSpec) and part.shape.rank and None not in part.shape[1:].as_list()
+        for part in tf.nest.flatten(element_spec)
+    )
+
+
+def batch_of_zeros(element_spec: Any) -> Any:
+    """Make a batch of zeros. The shapes of the batch must be known."""
+    return tf.nest.map_structure(
+        lambda spec: tf.zeros([spec.shape[0] or _ROWS, *spec.shape[1:]], spec.dtype), element_spec
+    )
+
+
+class WithoutFirstLook:
+    """A dataset of batches that gives Keras a batch of zeros when Keras only needs shapes.
+
+    Args:
+        dataset: Batches whose shapes are known.
+        distributed: The same batches for the replicas of a strategy; by default the dataset itself.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, distributed: Any = None) -> None:
+        self._dataset = dataset
+        self._distributed = dataset if distributed is None else distributed
+
+    @property
+    def element_spec(self) -> Any:
+        """The shapes and types of a batch."""
+        return self._dataset.element_spec
+
+    def __iter__(self) -> Iterator[Any]:
+        if not tf_internals.keras_builds_model():
+            return iter(self._distributed)
+        return iter(tf.data.Dataset.from_tensors(batch_of_zeros(self.element_spec)))
 
 
 def build(
@@ -24,7 +65,6 @@ def build(
     """Create the model's weights and metrics before its step is traced, as Keras does under a strategy.
 
     Args:
-        model: The model.
         data: Batches for its step.
         optimizer: Whether to create the variables of its optimizer as well.
         training: Whether the model will train; otherwise it will be evaluated.
@@ -145,12 +185,7 @@ log = logging.getLogger("tfdistr")
 
 
 def disable_xla(model: keras.Model, where: str) -> None:
-    """Make a model train without XLA, and warn.
-
-    Args:
-        model: A compiled model.
-        where: Where XLA cannot be used, such as "on several workers".
-    """
+    """Make a model train without XLA, and warn that XLA cannot be used ``where`` it trains."""
     if model.jit_compile:
         log.warning("jit_compile=True is ignored %s: XLA cannot compile their collectives.", where)
         model.jit_compile = False

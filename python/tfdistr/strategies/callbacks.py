@@ -121,14 +121,7 @@ def notes(callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
 def coordinate(
     callbacks: keras.callbacks.CallbackList, peers: list[dict[str, Any]], extended: OneReplica, training: bool
 ) -> None:
-    """Make the callbacks of all workers, in Keras's list, act together.
-
-    Args:
-        callbacks: The callbacks of this worker.
-        peers: The notes of all workers.
-        extended: Runs this worker's replica.
-        training: Whether this is for ``fit``.
-    """
+    """Make the callbacks of all workers, in Keras's list, act together."""
     collectives = extended.collectives
     assert collectives is not None
     # The chief may have callbacks that its peers do not know. Then no worker reads metrics with the chief.
@@ -168,8 +161,10 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
                 getattr(self.callback, hook)(*args, **kwargs)
             if hook == "on_epoch_end" and isinstance(self.callback, keras.callbacks.TensorBoard):
                 tf_internals.flush_events(self.callback)  # no restart writes them again
-        if hook == "on_train_begin" and self._known and isinstance(
-            self.callback, keras.callbacks.BackupAndRestore
+        if (
+            hook == "on_train_begin"
+            and self._known
+            and isinstance(self.callback, keras.callbacks.BackupAndRestore)
         ):
             self._share_restored()
 

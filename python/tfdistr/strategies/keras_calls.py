@@ -23,7 +23,7 @@ from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.rounding import compare_machines
+from tfdistr.strategies.virtual.rounding import compare_machines
 
 log = logging.getLogger("tfdistr")
 
@@ -36,11 +36,7 @@ _SAVERS = ("save", "save_weights", "export")
 
 
 class KerasCalls:
-    """The preparation of models for many workers when Keras's methods are called on them.
-
-    Args:
-        extended: Runs this worker's replica.
-    """
+    """The preparation of models for many workers when Keras's methods are called on them."""
 
     def __init__(self, extended: OneReplica) -> None:
         self._extended = extended
@@ -48,11 +44,7 @@ class KerasCalls:
         self._machines_compared = False
 
     def dataset_given(self, dataset: tf.data.Dataset) -> None:
-        """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one.
-
-        Raises:
-            JobMismatchError: The workers are about to build other models.
-        """
+        """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one."""
         call = tf_internals.keras_call()
         if call is None or "epoch_iterator" in call.variables:  # validation data within a running fit
             return
@@ -89,11 +81,7 @@ class KerasCalls:
         fields: dict[str, Any],
         training: bool,
     ) -> None:
-        """Make a call ready, whose model is built: compare the workers' ``fields``, arrange the callbacks.
-
-        Raises:
-            JobMismatchError: The workers are about to do different things.
-        """
+        """Make a call ready, whose model is built: compare the workers' ``fields``, arrange the callbacks."""
         extended = self._extended
         assert extended.collectives is not None
         described = versions() | fields | describe_model(model, element_spec)

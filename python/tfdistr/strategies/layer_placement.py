@@ -35,11 +35,7 @@ class LayerPlace:
     device: str | None
 
     def find(self, devices: Sequence[str], here: str) -> str:
-        """Return the full name of the device among ``devices``; names of this process begin with ``here``.
-
-        Raises:
-            ArgumentError: The device does not exist.
-        """
+        """Return the full name of the device among ``devices``; names of this process begin with ``here``."""
         task = f"/job:{self.task.type}/replica:0/task:{self.task.index}" if self.task else here
         own = [name for name in devices if name.startswith(f"{task}/device:")]
         for wanted in [self.device] if self.device else ["GPU:0", "CPU:0"]:
@@ -53,11 +49,7 @@ class LayerPlace:
 
 
 def parse_place(name: Any) -> LayerPlace:
-    """Parse a place.
-
-    Raises:
-        ArgumentError: ``name`` is not the name of a place.
-    """
+    """Parse a place."""
     found = None
     if isinstance(name, str) and name:
         found = _FULL.fullmatch(name) or _PLACE.fullmatch(name)
@@ -68,11 +60,7 @@ def parse_place(name: Any) -> LayerPlace:
 
 
 def count_workers(config: ClusterConfig) -> int:
-    """Return the number of workers of a cluster with a chief.
-
-    Raises:
-        ClusterConfigError: The cluster is not of this form, or this process is not the chief.
-    """
+    """Return the number of workers of a cluster with a chief."""
     if set(config.jobs) != {"chief", "worker"} or config.task.type != "chief":
         raise ClusterConfigError(
             'With strategy="model_parallel" only the chief may call distributed_fit(). Its workers run '
@@ -119,11 +107,7 @@ def check_placement(placement: Any, workers: int | None) -> None:
 
 
 def check_task(place: LayerPlace, workers: int | None, layer: str) -> None:
-    """Check that the task of a layer's place exists.
-
-    Raises:
-        ArgumentError: The task does not exist.
-    """
+    """Check that the task of a layer's place exists."""
     if place.task is None or (
         workers is not None and place.task.index < (workers if place.task.type == "worker" else 1)
     ):

@@ -16,9 +16,8 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError, DataShardError
-from tfdistr.strategies.build import disable_xla, let_keras_build
+from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
@@ -135,11 +134,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
 
 
 def check_data(dataset: tf.data.Dataset) -> None:
-    """Refuse data that TensorFlow cannot split over the devices of a process.
-
-    Raises:
-        DataShardError: The data has sparse tensors.
-    """
+    """Refuse data that TensorFlow cannot split over the devices of a process."""
     if any(isinstance(part, tf.SparseTensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise DataShardError(
             "Cannot split batches of sparse tensors over the devices of one process.",
@@ -149,11 +144,7 @@ def check_data(dataset: tf.data.Dataset) -> None:
 
 
 def check_model(model: keras.Model) -> None:
-    """Refuse a model that TensorFlow cannot train on several devices of a process.
-
-    Raises:
-        ArgumentError: The model needs something that several replicas of one process cannot do.
-    """
+    """Refuse a model that TensorFlow cannot train on several devices of a process."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     received = None
     if getattr(optimizer, "gradient_accumulation_steps", None):
@@ -321,7 +312,6 @@ def local_devices(argument: str, names: Any) -> list[str]:
     """Return the checked names of devices of this process, in the form "/device:CPU:0".
 
     Args:
-        argument: The name of the argument, for the error.
         names: A device or several, in the forms that TensorFlow takes: "gpu:0", "/device:GPU:0",
             "/job:localhost/replica:0/task:0/device:GPU:0", "GPU" (the first one) and
             ``tf.config.LogicalDevice``.

@@ -36,9 +36,9 @@ from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, addresses, join, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.rank import note_strategy
-from tfdistr.strategies.virtual.check import check_virtual_workers
+from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
-from tfdistr.strategies.virtual.threads import use_one_thread
+from tfdistr.strategies.virtual.rounding import use_one_thread
 from tfdistr.utils import at_exit
 from tfdistr.utils.arguments import GRADIENT_DTYPES, check_choice, check_optional_int
 from tfdistr.utils.tuning import tune_this_process

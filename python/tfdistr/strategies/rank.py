@@ -96,11 +96,7 @@ def num_workers() -> int:
 
 
 def rank_of_process() -> Rank:
-    """Return the rank of this process, from the first source that knows it.
-
-    Raises:
-        ClusterConfigError: TF_CONFIG is not valid.
-    """
+    """Return the rank of this process, from the first source that knows it."""
     known = _of_strategy(_in_scope(), "the strategy of the scope")
     if known is not None:
         return known

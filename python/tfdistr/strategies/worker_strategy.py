@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from tfdistr.data.pipeline.element_shapes import has_known_shapes
+from tfdistr.strategies.build import has_known_shapes
 
 if TYPE_CHECKING:
     import keras
@@ -20,7 +20,6 @@ class Peer(Protocol):
     """A worker among others.
 
     Attributes:
-        worker_index: The index of the worker.
         title: The name of this process in errors, if it is not "worker" and an index.
         collectives: Exchanges values with the peers; None if the worker has no peers, or if TensorFlow's
             replica threads exchange the values.
@@ -42,7 +41,6 @@ class WorkerStrategy(Peer, Protocol):
 
     Attributes:
         gradient_dtype: The type in which gradients are sent.
-        num_workers: Number of workers.
         is_chief: Whether this worker writes checkpoints and logs.
         communication: The backend of the gradients; "none" if the workers exchange none.
         tasks: The addresses of the workers, by names such as "worker 0", in the order of their indices.

@@ -54,7 +54,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from tfdistr.utils.as_json import as_json
+from tfdistr.schemas.normal_form import as_json
 from tfdistr.utils.disk import REFUSES
 from tfdistr.utils.log_tail import Tail
 
@@ -125,16 +125,7 @@ def _clock_of_host() -> str:
 
 
 class EventWriter:
-    """A writer of the events of one worker.
-
-    Args:
-        run_dir: The directory of the run; folders in it are made as needed.
-        index: The index of this worker, from 0.
-
-    Example:
-        >>> writer = EventWriter(run_dir, 0)
-        >>> writer.write("epoch_end", epoch=0, metrics={"loss": 0.25}, seconds=1.5)
-    """
+    """A writer of the events of one worker."""
 
     def __init__(self, run_dir: str | os.PathLike[str], index: int) -> None:
         path = events_path(run_dir, int(index))
@@ -148,7 +139,6 @@ class EventWriter:
         """Append one event.
 
         Args:
-            kind: Its kind, as in the table above.
             **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
                 a value without a form in JSON becomes text. Long texts are cut.
         """
@@ -196,11 +186,7 @@ class EventWriter:
 
 
 class _Reserve:
-    """Space on a disk, which a process frees when the disk is full, or when it exits.
-
-    Args:
-        folder: A folder on the disk.
-    """
+    """Space on a disk, which a process frees when the disk is full, or when it exits."""
 
     def __init__(self, folder: Path) -> None:
         self._file: IO[bytes] | None = None
@@ -227,16 +213,7 @@ class _Reserve:
 
 
 class EventReader:
-    """A reader of the events of all workers of a run, while they run or afterwards.
-
-    Args:
-        run_dir: The directory of the run.
-        workers: The number of its workers.
-
-    Example:
-        >>> [event["event"] for event in EventReader(run_dir, workers=1).poll()]
-        ['epoch_end']
-    """
+    """A reader of the events of all workers of a run, while they run or afterwards."""
 
     def __init__(self, run_dir: str | os.PathLike[str], workers: int) -> None:
         self._tails = [Tail(events_path(run_dir, index)) for index in range(workers)]

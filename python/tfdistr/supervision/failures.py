@@ -32,9 +32,7 @@ class Failure:
     """A worker's failure.
 
     Args:
-        worker: The index of the worker.
         order: The number of failures that the launcher knew before. The clocks of hosts may be hours apart.
-        cause: The kind of the failure.
         event: The report of the worker, if there is one (see `tfdistr.supervision.events`, "failed").
         exit_code: The exit status, or minus the signal that killed the worker; None while it runs.
         silence: Seconds without a heartbeat, if this is why the worker counts as failed.
@@ -87,8 +85,6 @@ def worker_failed_error(
     """Return the error for a failed worker, with its traceback, or else the end of its output.
 
     Args:
-        failure: The failure.
-        process: The worker's process.
         title: The name of the worker in the message, such as "Worker 1 of 3".
         done: Whether the worker had reported that its work is done.
         attempts: How often the workers were started, if a port was in use each time.

@@ -25,12 +25,7 @@ from tfdistr.utils.warn import WARNINGS
 
 
 class _Log(io.FileIO):
-    """The log of this process. A line that a full disk refuses is dropped: it must not end the training.
-
-    Args:
-        descriptor: The open file.
-        events: Tells the user.
-    """
+    """The log of this process. A line that a full disk refuses is dropped: it must not end the training."""
 
     def __init__(self, descriptor: int, events: EventWriter) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -48,11 +43,7 @@ class _Log(io.FileIO):
 
 
 def continue_without_log(events: EventWriter) -> None:
-    """Make Python's standard output and standard error drop what a full disk refuses.
-
-    Args:
-        events: Tells the user.
-    """
+    """Make Python's standard output and standard error drop what a full disk refuses."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         before = getattr(sys, name)
         if type(before) is not io.TextIOWrapper or before.fileno() != descriptor:
@@ -74,11 +65,7 @@ Foreign = Callable[[BaseException], tuple[str, str] | None]
 
 
 class ProcessOfJob:
-    """This process, as its launcher sees it.
-
-    Args:
-        events: Receives the events of the process.
-    """
+    """This process, as its launcher sees it."""
 
     def __init__(self, events: EventWriter) -> None:
         self.events = events
@@ -97,7 +84,6 @@ class ProcessOfJob:
         """Report that the process has failed.
 
         Args:
-            error: The error.
             peer: Whether the error only says that another process has failed.
             foreign: Recognizes errors of another language.
         """

@@ -89,7 +89,6 @@ def run_workers(
     """Run one job: start the workers, wait for all of them, leave none behind.
 
     Args:
-        cluster: The cluster to start.
         command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
         run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
         on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
@@ -108,9 +107,6 @@ def run_workers(
         JobStoppedError: If the workers were preempted, and have saved a checkpoint.
 
     Other exceptions (KeyboardInterrupt, errors of `on_event`) pass through, after all workers were ended.
-
-    Example:
-        >>> run_workers(local_cluster(2), [sys.executable, "worker.py"], run_dir)
     """
     notify: OnEvent = on_event or (lambda event: None)
     attempt = 1

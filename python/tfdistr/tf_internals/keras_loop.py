@@ -25,13 +25,7 @@ _CALLS = {
 
 @dataclass(frozen=True)
 class KerasCall:
-    """A running call of ``fit``, ``evaluate`` or ``predict``.
-
-    Attributes:
-        method: The name of the method.
-        model: The model.
-        variables: The local variables of the method, with its arguments.
-    """
+    """A running call of ``fit``, ``evaluate`` or ``predict``, with its local variables."""
 
     method: str
     model: keras.Model

@@ -38,16 +38,7 @@ def offer(name: str, function: Callable[..., Any]) -> None:
 
 
 def call(name: str, arguments: Sequence[Any], types: Sequence[tf.DType]) -> list[Any]:
-    """Call, in a graph, the function that the process which runs the graph has offered as ``name``.
-
-    Args:
-        name: The name.
-        arguments: Tensors.
-        types: Types of the returned tensors.
-
-    Returns:
-        The tensors that the function returns.
-    """
+    """Call, in a graph, the function that the process which runs the graph has offered as ``name``."""
     # On the CPU of the caller's device.
     with tf.device("CPU:0"):
         return list(tf.raw_ops.PyFunc(input=list(arguments), token=name, Tout=list(types)))

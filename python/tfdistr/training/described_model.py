@@ -50,11 +50,7 @@ def describe_model(model: keras.Model) -> str | None:
 
 
 def made_again(description: str) -> keras.Model:
-    """Return a compiled model with a description of `describe_model`; its values are new.
-
-    Raises:
-        ArgumentError: The description is damaged, or names something that is not part of a model.
-    """
+    """Return a compiled model with a description of `describe_model`; its values are new."""
     try:
         described = json.loads(description)
         received = next(_foreign(described), None)

@@ -84,11 +84,7 @@ def fit_by_keras(
 
 
 def check_read_by_keras(*read: WorkerData | None) -> None:
-    """Refuse data that Keras's loop cannot read.
-
-    Raises:
-        ArgumentError: The data is a PyDataset or a generator.
-    """
+    """Refuse data that Keras's loop cannot read."""
     if any(data and data.fed for data in read):
         raise ArgumentError(
             "Only the loop of distributed_fit() can read a PyDataset or a generator.",
@@ -158,7 +154,6 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
 
     Args:
         model: The model; its own loop may leave the callbacks without it.
-        manager: Keeps the checkpoints.
         kept: The callbacks whose state is saved.
         first: The epoch with which the training begins.
         steps: Number of steps of an epoch, if it is known.

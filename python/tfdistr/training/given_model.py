@@ -29,9 +29,6 @@ class GivenModel:
 
     A copy has the architecture, the weights, the optimizer with its state, and the arguments of ``compile``.
 
-    Args:
-        model: The caller's model.
-
     Attributes:
         original: The caller's model; None in other processes.
 
@@ -127,11 +124,7 @@ def callers_model(model: Any) -> keras.Model | None:
 
 
 def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
-    """Return the description of a model, and the objects in it that have a name.
-
-    Raises:
-        ArgumentError: Keras cannot describe a part, or it has a lambda.
-    """
+    """Return the description of a model, and the objects in it that have a name."""
     from tfdistr import tf_internals
 
     try:
@@ -150,11 +143,7 @@ def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
-    """Return the user's classes and functions in a model, by the names by which Keras looks for them.
-
-    Raises:
-        ArgumentError: One of them cannot be serialized.
-    """
+    """Return the user's classes and functions in a model, by the names by which Keras looks for them."""
     import cloudpickle
     import keras
 

@@ -11,7 +11,7 @@ from tfdistr.data.pipeline.batch_objects import GivenDataset
 from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.options import StrategyOptions
-from tfdistr.strategies.virtual.check import check_virtual_workers
+from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.learning_rate import learning_rate_factor
 from tfdistr.training.model_state import ModelState

@@ -1,7 +1,8 @@
-"""The data of a job on one worker: its reading and checks."""
+"""The data of a job on one worker: its reading, its checks, and the weights of its classes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -16,12 +17,7 @@ from tfdistr.training.job import Job
 
 
 class Reader:
-    """The reader of one worker's batches.
-
-    Args:
-        job: The job.
-        strategy: The strategy of the worker.
-    """
+    """The reader of one worker's batches."""
 
     def __init__(self, job: Job, strategy: WorkerStrategy) -> None:
         self._job = job
@@ -42,13 +38,7 @@ class Reader:
         )  # fmt: skip
 
     def data_in_order(self, source: Source, steps: int | None, name: str = "x") -> WorkerData:
-        """Data that is not shuffled, for a validation or an evaluation.
-
-        Args:
-            source: The data.
-            steps: Number of steps; None for one pass.
-            name: The name of the data for the user.
-        """
+        """Data that is not shuffled, for a validation or an evaluation; ``steps`` is None for one pass."""
         context = self._job.context(training=False, **self._place)
         return make_data(source, context, steps, name=name, memory=self._memory)
 
@@ -61,11 +51,7 @@ def check_labels(model: keras.Model, element_spec: Any) -> None:
     or ``__call__()`` may use text.
 
     Args:
-        model: A compiled model.
         element_spec: The shapes and types of a batch: of inputs, labels and weights.
-
-    Raises:
-        ArgumentError: The labels are text.
     """
     labels = element_spec[1] if isinstance(element_spec, tuple) and len(element_spec) > 1 else ()
     if not any(part.dtype == tf.string for part in tf.nest.flatten(labels)):
@@ -84,3 +70,38 @@ def check_labels(model: keras.Model, element_spec: Any) -> None:
 
 def _casts_nothing(loss: Any) -> bool:
     return isinstance(loss, keras.losses.Loss) and type(loss).__call__ is not keras.losses.Loss.__call__
+
+
+def weigh_classes(weights: Mapping[int, float], spec: Any) -> Callable[[Any], Any]:
+    """Return a function that adds the weights of the classes: ``(x, y)`` becomes ``(x, y, sample_weight)``.
+
+    Args:
+        weights: Weight of each class by its number. Other classes have the weight 1.
+        spec: The types of a batch. Its target has whole numbers, or is one-hot.
+
+    Raises:
+        ArgumentError: The examples already have weights, or do not have exactly one target.
+    """
+    if not isinstance(spec, tuple) or len(spec) != 2 or tf.nest.is_nested(spec[1]):
+        raise ArgumentError(
+            "`class_weight` is for data (x, y) with one target and no sample weights.",
+            received=f"batches of {spec}",
+            fix="Leave `class_weight` out and give each example its weight: (x, y, sample_weight).",
+        )
+    # The last entry stands for all other classes.
+    table = [float(weights.get(number, 1.0)) for number in range(max(weights) + 2)]
+
+    def weigh(batch: tuple[Any, tf.Tensor]) -> tuple[Any, tf.Tensor, tf.Tensor]:
+        x, y = batch
+        if y.shape.rank is not None and y.shape.rank >= 2 and y.shape[-1] != 1:
+            classes = tf.argmax(y, axis=-1, output_type=tf.int32)
+        else:
+            whole = y if y.dtype.is_integer or y.dtype.is_bool else tf.round(y)
+            classes = tf.cast(whole, tf.int32)
+            classes = tf.squeeze(classes, axis=-1) if (y.shape.rank or 0) >= 2 else classes
+        known = (classes >= 0) & (classes < len(table) - 1)
+        return x, y, tf.gather(
+            tf.constant(table, keras.config.floatx()), tf.where(known, classes, len(table) - 1)
+        )  # fmt: skip
+
+    return weigh

@@ -1,4 +1,4 @@
-"""The weights and the optimizer state of a model, as arrays for another model of its kind."""
+"""The weights and the optimizer state of a model, as arrays for another model, which may be made later."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import attrs
 import numpy as np
 
 from tfdistr.errors import ArgumentError
+from tfdistr.training.given_model import callers_model
+from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.trusted_files import open_own
 
 if TYPE_CHECKING:
@@ -71,9 +73,6 @@ def set_values(
 
     Args:
         model: The model, which may be not built.
-        weights: The weights of the other model.
-        optimizer: The state of its optimizer.
-        others: The state of the other optimizers that it holds.
         inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
 
     Raises:
@@ -86,9 +85,7 @@ def set_values(
     for held, state in [*own, *zip(_others(model), others, strict=True)]:
         if len(state.values) != len(held.variables):  # otherwise it is built, or was not used
             numbers, all_variables = state.trained, model.variables
-            held.build(
-                model.trainable_variables if numbers is None else [all_variables[n] for n in numbers]
-            )
+            held.build(model.trainable_variables if numbers is None else [all_variables[n] for n in numbers])
         for variable, value in zip(held.variables, state.values, strict=True):
             variable.assign(value)
 
@@ -137,8 +134,6 @@ class ModelState:
     """The values of a model.
 
     Attributes:
-        weights: The weights.
-        optimizer: The variables of the optimizer.
         inputs: Shapes and types of a batch of inputs, with which a model can be built; see ``Training``.
         trained: The numbers of the variables that the optimizer trains; None if they are not known.
         others: The state of other optimizers that the model holds.
@@ -184,11 +179,7 @@ class ModelState:
 
     @classmethod
     def read(cls, file: Path | IO[bytes]) -> ModelState:
-        """Read the values that ``write`` wrote.
-
-        Raises:
-            TfdistrError: Another user could have written it.
-        """
+        """Read the values that ``write`` wrote."""
         if isinstance(file, Path):
             with open_own(file) as opened:
                 return cls.read(opened)
@@ -203,3 +194,53 @@ def _read_optimizer(state: Any, prefix: str) -> OptimizerValues:
     values = [state[name] for name in state.files if name.startswith(f"{prefix}{_OPTIMIZER}")]
     trained = f"{prefix}{_TRAINED}"
     return OptimizerValues(values, state[trained].tolist() if trained in state.files else None)
+
+
+class LazyModel:
+    """A trained model.
+
+    Args:
+        recipe: Makes a model of its kind, like the model of a ``Job``.
+        read: Reads its state.
+        build: Makes a model of its kind in this process, if ``recipe`` cannot.
+        inputs: The inputs with which a model is built, for ``made``; see ``Training``.
+        made: The model, if it is already here.
+    """
+
+    def __init__(
+        self,
+        recipe: Any,
+        read: Callable[[], ModelState],
+        build: Callable[[], keras.Model] | None = None,
+        *,
+        inputs: Any = None,
+        made: keras.Model | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self._read = read
+        self._build = build
+        self._inputs = inputs
+        self._model = made
+
+    @property
+    def model(self) -> keras.Model:
+        """The model. It is made at the first use; a model that the caller gave gets its state then."""
+        if self._model is None:
+            state = self._read()
+            import_tensorflow()
+            model = callers_model(self.recipe) or self.recipe_here()
+            self._model, self._inputs = state.give(model), state.inputs
+        return self._model
+
+    @property
+    def recipe_here(self) -> Any:
+        """Return the function that makes a model of its kind in this process."""
+        return self._build or self.recipe
+
+    def state(self) -> ModelState:
+        """Return the current state of the model."""
+        return self._read() if self._model is None else ModelState.of(self._model, self._inputs)
+
+    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
+        """Return the same state, with another recipe for the model."""
+        return LazyModel(recipe, self.state, build)

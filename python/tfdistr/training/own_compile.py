@@ -31,11 +31,7 @@ Config = dict[str, Any]
 
 @contextlib.contextmanager
 def own_compile_saved() -> Iterator[None]:
-    """Let Keras save and restore a model with the ``compile()`` of its class, within the context.
-
-    Raises:
-        ArgumentError: An argument of ``compile()`` is not kept by the model, or cannot be serialized.
-    """
+    """Let Keras save and restore a model with the ``compile()`` of its class, within the context."""
     with (
         tf_internals.overridden(keras.Model, "get_compile_config", _get_compile_config),
         tf_internals.overridden(keras.Model, "compile_from_config", _compile_from_config),
@@ -133,7 +129,6 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
     """Call ``compile()`` of a model's class, and return the attributes that it has set itself.
 
     Args:
-        model: The model.
         own: The arguments of ``compile()``.
         of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
     """

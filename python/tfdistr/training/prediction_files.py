@@ -20,12 +20,7 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class Writer:
-    """A writer of a worker's outputs, each of them a structure of arrays.
-
-    Args:
-        folder: The folder for the files.
-        worker: Index of the worker.
-    """
+    """A writer of a worker's outputs, each of them a structure of arrays."""
 
     def __init__(self, folder: Path, worker: int) -> None:
         self._folder, self._worker = folder, worker
@@ -80,10 +75,6 @@ def write_parquet(written: Path, folder: Path) -> list[Path]:
 
     A column has numbers, or lists of a fixed length (for outputs of more dimensions: lists of lists).
 
-    Args:
-        written: The folder with the files of the workers.
-        folder: The folder for the parquet files.
-
     Returns:
         Their paths, in the order of the data.
     """
@@ -119,9 +110,7 @@ def _column_names(structure: Any, path: tuple[str, ...] = ()) -> dict[int, str]:
         return {structure: ".".join(path) or "predictions"}
     parts = structure if isinstance(structure, dict) else {str(at): part for at, part in enumerate(structure)}
     return {
-        leaf: name
-        for key, part in parts.items()
-        for leaf, name in _column_names(part, (*path, key)).items()
+        leaf: name for key, part in parts.items() for leaf, name in _column_names(part, (*path, key)).items()
     }
 
 

@@ -14,17 +14,16 @@ from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.collectives.comparison import agree, describe_parts, parts_of_run
-from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import RFunction
-from tfdistr.strategies.rounding import describe_kernels
+from tfdistr.strategies.virtual.rounding import describe_kernels
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
-from tfdistr.training.job_data import Reader, check_labels
+from tfdistr.training.job_data import Reader, check_labels, weigh_classes
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.reporter import (
     OnEvent,
@@ -34,8 +33,7 @@ from tfdistr.training.reporter import (
     warn_if_slower_than_one,
 )
 from tfdistr.training.step_times import StepTimes
-from tfdistr.training.trained_model import Training, copy_here, input_spec
-from tfdistr.training.user_code import build_model, make_callbacks
+from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
 from tfdistr.utils.function_files import FunctionByName
 
@@ -127,11 +125,7 @@ def _training_data(
 
 
 def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnEvent) -> bool:
-    """Return whether a job has checkpoints.
-
-    Raises:
-        ArgumentError: The user asked for checkpoints, and the model cannot have them.
-    """
+    """Return whether a job has checkpoints; an error if the model cannot have those that are asked for."""
     every = job.recovery.every
     if every is None:
         return False

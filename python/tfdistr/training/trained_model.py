@@ -1,4 +1,4 @@
-"""The result of training on one worker."""
+"""The model and the callbacks of a job on one worker: from the user's functions, and after training."""
 
 from __future__ import annotations
 
@@ -10,9 +10,40 @@ import keras
 import tensorflow as tf
 
 from tfdistr.data.pipeline.worker_data import WorkerData
+from tfdistr.errors import ArgumentError
+from tfdistr.strategies.backup import check_backups
 from tfdistr.strategies.build import build
-from tfdistr.training.job import Job
-from tfdistr.training.user_code import build_model
+from tfdistr.training.job import Job, not_a_callback
+from tfdistr.utils.describe import describe
+
+
+def build_model(job: Job) -> keras.Model:
+    """Return the job's model, compiled, with the state that the job gives it."""
+    model = job.model()
+    if not isinstance(model, keras.Model):
+        raise ArgumentError(
+            "`model` must be a function that returns a Keras 3 model.",
+            received=f"a function that returned {describe(model)}",
+            fix="Return the model at the end of the function.",
+        )
+    if not model.compiled:
+        raise ArgumentError(
+            "`model` must return a compiled model.",
+            received="a model that was not compiled",
+            fix="Call model.compile(optimizer=..., loss=...) in the function.",
+        )
+    return model if job.state is None else job.state.give(model)
+
+
+def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
+    """Return the job's callbacks; refuse others, and a ``BackupAndRestore`` that saves within epochs."""
+    made = job.callbacks() if callable(job.callbacks) else job.callbacks
+    callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise not_a_callback(callback)
+    check_backups(callbacks)
+    return callbacks
 
 
 @dataclass(frozen=True)
@@ -53,14 +84,7 @@ def input_spec(data: WorkerData) -> Any:
 def copy_here(
     job: Job, model: keras.Model, data: WorkerData, callbacks: Sequence[keras.callbacks.Callback]
 ) -> keras.Model:
-    """Copy the trained model, with its variables, to this process before the remote variables are lost.
-
-    Args:
-        job: The job.
-        model: The model that was trained.
-        data: Batches that it was trained with.
-        callbacks: Callbacks that the user may still hold: their model becomes the copy.
-    """
+    """Copy the trained model here, before the remote variables are lost; the callbacks get the copy."""
     keras.utils.set_random_seed(job.seed)
     copy = build_model(job)
     build(copy, data)

@@ -94,7 +94,6 @@ def scale_learning_rate(
     Args:
         optimizer: An optimizer with a learning rate that is a number.
         factor: The factor; 1 leaves any optimizer as it is.
-        warmup_epochs: Number of epochs of the warm-up.
 
     Returns:
         The callbacks for ``fit``, which come before all others: a ``WarmUp``, or none.

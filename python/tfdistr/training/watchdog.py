@@ -24,8 +24,8 @@ from typing import Any, Literal
 from tfdistr.errors import StepTimeoutError
 from tfdistr.rendezvous.peer_failure import report
 from tfdistr.strategies.worker_strategy import OneProcessStrategy, Peer
-from tfdistr.utils.interactive import is_session
 from tfdistr.utils.interrupts import holds_back
+from tfdistr.utils.processes import is_session
 
 #: Seconds in which the main thread must raise the error after it was interrupted. On a busy machine, R has
 #: taken more than three.

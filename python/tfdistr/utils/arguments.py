@@ -120,7 +120,6 @@ def argument(
         limits: Further arguments of the check.
         default: The value if the user passes none.
         hidden: Stored in the field's metadata.
-        more_limits: Further arguments of the check.
     """
     return attrs.field(
         default=default,
@@ -130,16 +129,7 @@ def argument(
 
 
 def read_text(path: str, *, rule: str, fix: str) -> str:
-    """Return the text of a file.
-
-    Args:
-        path: The path of the file.
-        rule: The rule of the error, such as "`hostfile` must name a file that can be read."
-        fix: The fix of the error.
-
-    Raises:
-        ArgumentError: The file cannot be read, or is not text.
-    """
+    """Return the text of a file; ``rule`` and ``fix`` are those of the error if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

@@ -35,15 +35,9 @@ def writing(
     """Write a file within the context; if the system refuses, name the file, its size and the free space.
 
     Args:
-        path: The file.
         what: The file in the message.
         needed: Returns the number of bytes, if it is known.
         only_refusals: Whether to pass on errors that do not come from the disk.
-        fix: What the user can do.
-        kind: The class of the error.
-
-    Raises:
-        CheckpointError: The system refuses to write the file.
     """
     try:
         yield
@@ -59,11 +53,7 @@ def writing(
 
 
 def refuse_file(path: str, reason: str) -> None:
-    """Raise the error of a file for the workers that R could not write, and remove the partial file.
-
-    Raises:
-        CheckpointError: Always.
-    """
+    """Raise the error of a file for the workers that R could not write, and remove the partial file."""
     received = f"{path}{_and_free(path)}"
     Path(path).unlink(missing_ok=True)
     raise CheckpointError(

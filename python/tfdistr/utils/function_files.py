@@ -40,11 +40,7 @@ class FunctionOfFile:
     required: tuple[str, ...] = field(default=(), repr=False)
 
     def check_file(self) -> None:
-        """Check that the file has not changed.
-
-        Raises:
-            ArgumentError: It has changed, or was removed.
-        """
+        """Check that the file has not changed."""
         try:
             found = digest_of(self.file)
         except OSError as error:
@@ -54,11 +50,7 @@ class FunctionOfFile:
             raise ArgumentError(_NEEDED, received=received, fix=_AGAIN)
 
     def check_no_arguments(self, argument: str) -> None:
-        """Check that the function can be called without arguments.
-
-        Raises:
-            ArgumentError: It cannot.
-        """
+        """Check that the function can be called without arguments."""
         if self.required:
             raise ArgumentError(
                 f"`{argument}` must be a function that can be called without arguments.",
@@ -85,19 +77,8 @@ class PythonFunction(FunctionOfFile):
 def python_function(file: str | os.PathLike[str], name: str) -> PythonFunction:
     """Name a function of a Python file. The file is parsed, not run.
 
-    Args:
-        file: The path of the file.
-        name: The name of the function in the file.
-
     Raises:
         ArgumentError: The file is not there or has a syntax error, or it has no function of this name.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp(), "numbers_of_model.py")
-        >>> _ = file.write_text("def units(): return 3")
-        >>> python_function(file, "units")()
-        3
     """
     path = path_of(file, "a Python file", PythonFunction.CALL)
     check_name(name, PythonFunction.CALL)
@@ -127,11 +108,7 @@ def digest_of(file: str | os.PathLike[str]) -> str:
 
 
 def path_of(file: Any, kind: str, call: str) -> Path:
-    """Return the absolute path of a file that the user has named.
-
-    Raises:
-        ArgumentError: It is no path, or there is no such file.
-    """
+    """Return the absolute path of a file that the user has named."""
     suffix = ".R" if " R " in f"{kind} " else ".py"
     fix = f'Pass the path of the file: {call}("model{suffix}", "build").'
     if not isinstance(file, str | os.PathLike) or not os.fspath(file):

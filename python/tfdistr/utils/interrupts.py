@@ -97,10 +97,6 @@ def uninterrupted(*, once: bool = False) -> Iterator[None]:
 
     Args:
         once: Whether a second SIGINT is delivered at once. For code that may take long, or hang.
-
-    Example:
-        >>> with uninterrupted():
-        ...     process = subprocess.Popen(["sleep", "1"])
     """
     if threading.current_thread() is not threading.main_thread():
         yield

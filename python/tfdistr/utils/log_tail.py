@@ -28,12 +28,7 @@ class LineReader:
         self._rest = b""
 
     def take(self, new: bytes, *, final: bool = False) -> list[str]:
-        """Add bytes, and return the lines that they complete.
-
-        Args:
-            new: The bytes.
-            final: Return also the text after the last end of line. Otherwise a later call returns it.
-        """
+        """Add bytes, and return the lines that they complete; if ``final``, also the text after them."""
         *whole, self._rest = (self._rest + new).split(b"\n")
         if final and self._rest:
             whole, self._rest = [*whole, self._rest], b""
@@ -45,13 +40,6 @@ class Tail:
     """A reader of the lines that other processes append to a file.
 
     The file need not exist yet. The lines are those of `LineReader`.
-
-    Args:
-        path: The file.
-
-    Example:
-        >>> Tail("/nowhere/to/be/seen.log").lines()
-        []
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -60,11 +48,7 @@ class Tail:
         self._lines = LineReader()
 
     def lines(self, *, final: bool = False) -> list[str]:
-        """Read the lines that were completed since the last call.
-
-        Args:
-            final: Return also the text after the last end of line. Otherwise a later call returns it.
-        """
+        """Read the lines that were completed since the last call; if ``final``, also the text after them."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

@@ -15,12 +15,7 @@ PACKAGES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "keras": ("keras",),
 
 
 def version_of(*distributions: str) -> str | None:
-    """Return the version of the first of these distributions that is installed; None if none is.
-
-    Example:
-        >>> version_of("no-such-package") is None
-        True
-    """
+    """Return the version of the first of these distributions that is installed; None if none is."""
     for distribution in distributions:
         try:
             return importlib.metadata.version(distribution)
@@ -30,11 +25,7 @@ def version_of(*distributions: str) -> str | None:
 
 
 def find_package(name: str) -> tuple[str | None, str | None]:
-    """Return the version of a package and its folder; None if not known.
-
-    Args:
-        name: The name of its module.
-    """
+    """Return the version of a package and its folder; None if not known."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None, None
@@ -58,11 +49,7 @@ def _missing(what: str, package: str, fix: str) -> ArgumentError:
 
 
 def data_frame(rows: Any, columns: list[str]) -> Any:
-    """Make a pandas data frame.
-
-    Raises:
-        ArgumentError: pandas is not installed.
-    """
+    """Make a pandas data frame."""
     try:
         import pandas
     except ImportError as error:
@@ -90,11 +77,7 @@ def tensorflow_datasets() -> Any:
 
 
 def figure(width: float, height: float) -> Any:
-    """Make an empty matplotlib figure. The size is in inches.
-
-    Raises:
-        ArgumentError: matplotlib is not installed.
-    """
+    """Make an empty matplotlib figure. The size is in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -103,11 +86,7 @@ def figure(width: float, height: float) -> Any:
 
 
 def parquet(what: str) -> tuple[Any, Any]:
-    """Import pyarrow and its module for parquet files. ``what`` names the feature that needs them.
-
-    Raises:
-        ArgumentError: pyarrow is not installed.
-    """
+    """Import pyarrow and its module for parquet files. ``what`` names the feature that needs them."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -117,11 +96,7 @@ def parquet(what: str) -> tuple[Any, Any]:
 
 
 def array_record(what: str) -> Any:
-    """Import the module of array_record that reads files. ``what`` names the feature that needs it.
-
-    Raises:
-        ArgumentError: array_record is not installed.
-    """
+    """Import the module of array_record that reads files. ``what`` names the feature that needs it."""
     try:
         from array_record.python import array_record_module
     except ImportError as error:
@@ -130,14 +105,7 @@ def array_record(what: str) -> Any:
 
 
 def csv_and_compute(what: str) -> tuple[Any, Any, Any]:
-    """Import pyarrow and its modules for text files and for functions of columns.
-
-    Args:
-        what: What needs them, for the error.
-
-    Raises:
-        ArgumentError: pyarrow is not installed.
-    """
+    """Import pyarrow and its modules for text files and for functions of columns."""
     pyarrow, _ = parquet(what)
     from pyarrow import compute, csv
 

@@ -26,17 +26,7 @@ _PIECE = 4 * 2**20  # bytes of an array that are copied at a time
 
 
 def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
-    """Write any value into ``run_dir``. All arrays in the value go into one separate file.
-
-    Args:
-        value: The value. Functions are written with the objects that they use.
-        run_dir: The run directory of the job.
-        name: The name of the files, without their endings.
-
-    Raises:
-        ArgumentError: Something in the value cannot be serialized.
-        CheckpointError: The system refuses to write the files.
-    """
+    """Write any value into ``run_dir``. All arrays in the value go into one separate file."""
     buffers: list[pickle.PickleBuffer] = []
     content = io.BytesIO()
     try:
@@ -138,11 +128,7 @@ def _refused(value: Any) -> str:
 
 
 def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:
-    """Read a value that ``save_value`` wrote. Its arrays are mapped into memory, not copied.
-
-    Raises:
-        TfdistrError: Another user could have written it, or it does not exist.
-    """
+    """Map a value of ``save_value`` into memory; an error if another user could have written it."""
     with open_own(Path(run_dir, f"{name}.pkl")) as file:
         header = json.loads(file.readline())
         # Functions from the user's own modules are sent by name.

@@ -25,11 +25,7 @@ def of_tracker(callback: Any) -> bool:
 
 
 def check_not_sent(callbacks: Any) -> None:
-    """Check the callbacks of a job before they are sent to the workers.
-
-    Raises:
-        ArgumentError: A tracker's callback is among them: its run would stay in this process.
-    """
+    """Refuse a tracker's callback that would be sent to the workers: its run would stay here."""
     for callback in callbacks if isinstance(callbacks, list | tuple) else ():
         if of_tracker(callback):
             raise ArgumentError(

@@ -23,14 +23,7 @@ def why_foreign(status: os.stat_result) -> str | None:
 
 
 def check_parents(folder: Path) -> None:
-    """Check that not every user can replace a folder, which need not exist yet, or a folder above it.
-
-    Args:
-        folder: An absolute path.
-
-    Raises:
-        ArgumentError: A folder above it is writable by all users, and has no sticky bit.
-    """
+    """Refuse a folder, which need not exist yet, that every user can replace, or a folder above it."""
     for parent in dict.fromkeys([*folder.parents, *folder.resolve().parents]):
         try:
             mode = parent.stat().st_mode
@@ -48,7 +41,6 @@ def make_folders(folder: Path, above: int = 0o700) -> None:
     """Make a folder for this user alone, and the folders above it, if they do not exist.
 
     Args:
-        folder: The folder.
         above: The mode of the folders above it, less what the umask forbids.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -59,11 +51,7 @@ def make_folders(folder: Path, above: int = 0o700) -> None:
 
 
 def take_folder(folder: Path) -> None:
-    """Make an existing folder private to this user.
-
-    Raises:
-        ArgumentError: The folder is not this user's, or others could have put something into it.
-    """
+    """Make a folder private to this user; refuse it if others could have put something into it."""
     reason = why_foreign(folder.stat())
     if reason is not None:
         raise ArgumentError(
@@ -79,7 +67,6 @@ def create_private(path: str | os.PathLike[str], mode: str = "wb") -> IO[Any]:
     """Create or empty a file, and open it. Only this user can read and write a new file.
 
     Args:
-        path: The file.
         mode: "wb" for bytes, "w" for text. With "x" in place of "w", the file must not exist.
     """
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if "x" in mode else os.O_TRUNC)
@@ -88,11 +75,7 @@ def create_private(path: str | os.PathLike[str], mode: str = "wb") -> IO[Any]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file in the context, private to this user. It replaces an earlier one when it is complete.
-
-    Args:
-        path: The file.
-    """
+    """Write a file in the context, private to this user. It replaces an earlier one when it is complete."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         with create_private(partial) as file:
@@ -105,23 +88,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_own(path: str | os.PathLike[str]) -> None:
-    """Check that no other user could have written to a file of the run directory, or replaced it.
-
-    Args:
-        path: The file.
-
-    Raises:
-        TfdistrError: Another user could, or the file does not exist.
-    """
+    """Check that no other user could have written to a file of the run directory, or replaced it."""
     open_own(path).close()
 
 
 def open_own(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file of the run directory whose content is executed after reading.
-
-    Raises:
-        TfdistrError: Another user could have written to it or replaced it, or it does not exist.
-    """
+    """Open a file of the run directory whose content is executed after reading; see ``check_own``."""
     folder, name = os.path.split(os.path.abspath(path))
     try:
         # The descriptors keep the checked files, even if somebody changes the names meanwhile.

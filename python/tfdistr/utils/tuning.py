@@ -40,15 +40,7 @@ class _Memory:
 
 
 def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that tune a new process.
-
-    Args:
-        given: The variables that the process already has. They take precedence.
-
-    Example:
-        >>> "TF_ENABLE_ONEDNN_OPTS" in tuned_environment({"TF_ENABLE_ONEDNN_OPTS": "0"})
-        False
-    """
+    """Return the environment variables that tune a process; those that it already has take precedence."""
     if given.get(TUNING) in _OFF:
         return {TUNING: "0"}
     chosen = {TUNING: "1"}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from tfdistr.r import embedded
+from tfdistr.r.session import start_r
 
-robjects = embedded.start()
+robjects = start_r()
 
 _objects: dict[int, object] = {}
 

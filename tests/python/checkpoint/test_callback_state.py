@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
-from tfdistr.checkpoint.callback_state import (
+from tfdistr.checkpoint.python_state import (
     NotPlainError,
     as_given,
     from_plain,

@@ -7,14 +7,14 @@ import signal
 
 import pytest
 
-from tfdistr.checkpoint import random_state
-from tfdistr.checkpoint.random_state import keep_random_numbers, set_random_state
-from tfdistr.checkpoint.random_state import random_state as state_of
+from tfdistr.checkpoint import python_state
+from tfdistr.checkpoint.python_state import keep_random_numbers, set_random_state
+from tfdistr.checkpoint.python_state import random_state as state_of
 
 
 @pytest.fixture(autouse=True)
 def _no_other_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_state, "_foreign", {})
+    monkeypatch.setattr(python_state, "_foreign", {})
 
 
 def test_those_of_another_language_come_back():
@@ -45,8 +45,8 @@ def test_an_interrupt_waits_until_r_has_answered():
 
 
 def plain_state(arrays: list) -> dict:
-    kept, random_state._foreign = random_state._foreign, {}
+    kept, python_state._foreign = python_state._foreign, {}
     try:
         return state_of(arrays)
     finally:
-        random_state._foreign = kept
+        python_state._foreign = kept

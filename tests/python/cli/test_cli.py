@@ -132,7 +132,7 @@ def test_the_version(capsys):
 
 
 def test_the_report_for_a_bug_has_no_secrets(monkeypatch, capsys):
-    monkeypatch.setattr("tfdistr.cli.environment.doctor", lambda timeout: f"checks within {timeout:g} s")
+    monkeypatch.setattr("tfdistr.diagnosis.doctor", lambda timeout: f"checks within {timeout:g} s")
     monkeypatch.setenv("TF_NUM_THREADS", "3")
     monkeypatch.setenv("KERAS_API_KEY", "hidden")
     assert run(["env", "--timeout", "5"]) == 0

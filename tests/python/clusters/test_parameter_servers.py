@@ -23,8 +23,8 @@ from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.protocol import PORT_IN_USE
-from tfdistr.servers.lost_server import lost_server
 from tfdistr.servers.server_task import _start_error as start_error
+from tfdistr.servers.server_task import lost_server
 from tfdistr.supervision import supervisor
 from tfdistr.supervision.failures import Failure
 

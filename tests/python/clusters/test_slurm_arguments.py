@@ -15,8 +15,8 @@ import pytest
 from launched import wait_for
 
 import tfdistr
+from tfdistr.clusters import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
-from tfdistr.clusters.slurm import canceller
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
 from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
@@ -335,7 +335,7 @@ def test_the_canceller_waits_for_the_end_of_its_parent(tmp_path: Path) -> None:
     program = (
         "import os, subprocess, sys; "
         "subprocess.Popen([sys.executable, '-I', '-S', "
-        f"{canceller.__file__!r}, str(os.getpid()), '12']); "
+        f"{after_exit.__file__!r}, str(os.getpid()), 'cancel', '12']); "
         "sys.stdin.read()"
     )
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -21,7 +21,7 @@ from tfdistr.clusters.ssh import survey
 from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import Answer, ask, marker_in, refuse
-from tfdistr.clusters.ssh.tunnels import Tunnels
+from tfdistr.clusters.ssh.workers import Tunnels
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.network.ports import free_ports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdistr.collectives.mpi.pmi import PmiError, PmiServer, process_mapping
+from tfdistr.collectives.mpi.joining import PmiError, PmiServer, process_mapping
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_features_that_a_record_does_not_have(make, tmp_path):
 
 def test_only_some_tfrecord_files_are_open(tmp_path, monkeypatch):
     files = tfrecord(tmp_path)
-    monkeypatch.setattr("tfdistr.data.readers.tfrecord._OPEN_FILES", 1)
+    monkeypatch.setattr("tfdistr.data.readers.record_files._OPEN_FILES", 1)
     source = files.described().open()
     for indices in (np.array([3, 100]), np.array([101, 2])):
         *_, labels = source.take(indices)

@@ -21,7 +21,7 @@ from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.clusters.ssh.cluster import ssh_cluster
 from tfdistr.errors import ArgumentError
 from tfdistr.fork_server import servers
-from tfdistr.fork_server.load_variables import is_read_at_load
+from tfdistr.fork_server.child import is_read_at_load
 from tfdistr.supervision.events import EventReader
 from tfdistr.supervision.supervisor import run_workers
 
@@ -211,20 +211,20 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
     ("prepare", "reason"),
     [
         ("", "None"),
-        ("import tensorflow as tf; known = safety.threads(); tf.constant(1)",
+        ("import tensorflow as tf; known = child.threads(); tf.constant(1)",
          "TensorFlow has set up its devices in the fork server"),
         ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
          "1 thread more than after the imports run in the fork server"),
-        ("os.symlink('/dev/null', d + '/x'); safety.os.readlink = lambda f: '/dev/nvidia0'",
+        ("os.symlink('/dev/null', d + '/x'); child.os.readlink = lambda f: '/dev/nvidia0'",
          "the fork server uses a GPU, which a fork cannot"),
     ],
 )  # fmt: skip
 def test_what_must_be_at_rest(tmp_path: Path, prepare: str, reason: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import os, sys, threading, time\nfrom tfdistr.fork_server import safety\nd = sys.argv[1]\n"
-        f"known = safety.threads()\n{prepare}\n"
-        "print(safety.why_unsafe(known), flush=True)\nos._exit(0)"
+        "import os, sys, threading, time\nfrom tfdistr.fork_server import child\nd = sys.argv[1]\n"
+        f"known = child.threads()\n{prepare}\n"
+        "print(child.why_unsafe(known), flush=True)\nos._exit(0)"
     )
     (ended,) = run_commands([[sys.executable, str(program), str(tmp_path)]], [dict(os.environ)], 120)
     assert ended.output.strip().splitlines()[-1] == reason

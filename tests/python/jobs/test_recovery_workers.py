@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdistr.checkpoint.variables import Variable, assign
-from tfdistr.checkpoint.worker_arrays import parts_of
+from tfdistr.checkpoint.variables import Variable, assign, parts_of
 
 
 def test_parts_of_workers_that_are_gone_or_new():

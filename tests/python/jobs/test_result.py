@@ -11,10 +11,9 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError, CheckpointError
-from tfdistr.jobs.lazy_model import LazyModel
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.result_files import load_history, load_state, load_ways, save_training
-from tfdistr.training.model_state import ModelState
+from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.training.trained_model import Training, input_spec
 from tfdistr.utils.tuning import describe_tuning
 

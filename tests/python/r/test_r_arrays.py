@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tfdistr.errors import ArgumentError
-from tfdistr.r.arrays import check_pyarrow, refuse_class, refuse_encoding, refuse_missing
+from tfdistr.r.values import check_pyarrow, refuse_class, refuse_encoding, refuse_missing
 
 
 @pytest.mark.parametrize(

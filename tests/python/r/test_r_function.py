@@ -16,8 +16,8 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
-from tfdistr.r import embedded
 from tfdistr.r.functions import RFunction, rscript
+from tfdistr.r.session import start_r
 from tfdistr.training.job_arguments import make_job
 from tfdistr.utils.function_files import digest_of
 
@@ -241,7 +241,7 @@ def test_with_an_r_that_rpy2_cannot_use(monkeypatch):
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)
     fakes["rpy2"].rinterface, fakes["rpy2"].robjects = fakes["rpy2.rinterface"], fakes["rpy2.robjects"]
-    assert message(embedded.start) == (
+    assert message(start_r) == (
         "rpy2 cannot start R with the R package tfdistr in this process.\n"
         "Received: there is no package called 'tfdistr'\n"
         "Fix: Run python -m rpy2.situation, and check R_LIBS for the libraries of R packages."

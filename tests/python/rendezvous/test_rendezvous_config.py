@@ -19,7 +19,7 @@ from slow import mostly_slow
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous import meeting
 from tfdistr.rendezvous.meeting import cluster_to_join
-from tfdistr.utils import interactive
+from tfdistr.utils import processes
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -78,7 +78,7 @@ def test_a_session_says_at_once_what_is_wrong_with_its_tf_config_and_tells_it_la
     tasks = addresses(2)
     config = bad({"worker": list(tasks.values())}, {"type": "worker", "index": 2})
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    monkeypatch.setattr(interactive._Session, "lives_on", True)
+    monkeypatch.setattr(processes._Session, "lives_on", True)
     began = time.monotonic()
     with pytest.raises(ClusterConfigError, match="must be from 0 to 1"):
         cluster_to_join()

@@ -17,8 +17,8 @@ from tfdistr.jobs.result_files import load_history, save_training
 from tfdistr.jobs.run import run_fit
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.schemas import NAMES, load_schema, normalise, read, schema_id, validate
+from tfdistr.schemas.normal_form import as_json
 from tfdistr.training.trained_model import Training
-from tfdistr.utils.as_json import as_json
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 3)).astype("float32")

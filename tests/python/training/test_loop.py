@@ -13,7 +13,6 @@ from slow import mostly_slow
 import tfdistr
 from tfdistr.data import datasets
 from tfdistr.data.order.context import WorkerContext
-from tfdistr.data.pipeline.class_weight import weigh_classes
 from tfdistr.data.pipeline.index_batches import ReadAhead
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
@@ -21,6 +20,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.training import step_blocks as training_steps
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import EpochRange
+from tfdistr.training.job_data import weigh_classes
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.step_blocks import Steps
 

@@ -74,11 +74,7 @@ class Kubectl:
         )
 
     def get(self, *words: str) -> Any:
-        """What Kubernetes knows of objects; None if it does not answer now.
-
-        Raises:
-            ClusterStartError: There is no such object any more.
-        """
+        """What Kubernetes knows of objects; None if it does not answer now; an error if they were deleted."""
         status, output, error = self._ask(_TIMEOUT, "get", *words, "-o", "json")
         if "NotFound" in error:
             raise ClusterStartError(

@@ -45,16 +45,8 @@ def run_pods(pods: FollowedPods, on_event: OnEvent) -> None:
     """Run a script as pods, follow them until the Job has ended, and delete all objects that were made.
 
     Args:
-        pods: The script and its pods.
         on_event: Called with each line of a worker ("log"), each change of its state ("state"), each restart,
             and warnings.
-
-    Raises:
-        ArgumentError: Objects of this name exist, or the folder cannot be used.
-        ClusterStartError: There is no ``kubectl``, Kubernetes refuses the objects, a pod cannot start, or
-            somebody has deleted the Job.
-        WorkerFailedError: A worker failed, also after ``max_restarts`` restarts.
-        JobStoppedError: This process was told to end (SIGTERM).
     """
     kubectl = Kubectl(pods.namespace)
     temporary = pods.log_dir is None  # it stays if a worker fails

@@ -86,15 +86,7 @@ def objects(pods: Pods) -> list[dict[str, Any]]:
 
 
 def write_manifests(output: str | None = None, **options: Any) -> str:
-    """Write the objects into a new file, by default NAME.json, and return its path.
-
-    Args:
-        output: The path of the file.
-        options: Arguments of ``kubernetes_manifests()``.
-
-    Raises:
-        ArgumentError: An argument is not of its form, or the file exists.
-    """
+    """Write the objects into a new file, by default NAME.json, and return its path."""
     pods = Pods(**options)
     path = output or f"{pods.name}.json"
     write_new(path, as_text(pods))
@@ -102,11 +94,7 @@ def write_manifests(output: str | None = None, **options: Any) -> str:
 
 
 def write_new(path: str, text: str) -> None:
-    """Write text into a new file that only this user can read: manifests contain secrets.
-
-    Raises:
-        ArgumentError: The file exists, or cannot be written.
-    """
+    """Write text into a new file that only this user can read: manifests contain secrets."""
     try:
         with create_private(path, "xb") as file:
             file.write(text.encode())

@@ -36,10 +36,6 @@ def run_worker(script: str, arguments: list[str]) -> int:
     """Run a script as the worker of this pod, and return the exit status of the pod.
 
     SIGTERM is passed on to the script. If the script fails, the reason becomes the message of the container.
-
-    Raises:
-        ArgumentError: The script is not there, or this is no pod of ``tfdistr kubernetes``.
-        ClusterConfigError: The variables of the pod do not fit together.
     """
     place = place_in_job()
     if place is None:

@@ -20,9 +20,6 @@ _SERVER = (sys.executable, "-m", "tfdistr.parameter_servers.server_process")
 
 class LocalServers(Cluster):
     """The workers, the parameter servers and the chief of a `LocalCluster`; their indices are in this order.
-
-    Args:
-        cluster: The cluster that `local_cluster` returned.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 #: How Ray spreads the workers over its nodes.
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")

@@ -84,11 +84,7 @@ class Input:
         os._exit(1)  # Ray does not stop; without its driver it kills the actors
 
     def all(self) -> list[dict[str, Any]]:
-        """Return the lines since the last call.
-
-        Raises:
-            EndedError: The launcher wants everything to end.
-        """
+        """Return the lines since the last call; ``EndedError`` if the launcher wants everything to end."""
         found = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -167,13 +163,7 @@ class WorkerActor:
 
 
 class Driver:
-    """The actors of a job.
-
-    Args:
-        spec: The requirements of the job.
-        said: The lines of the launcher.
-        say: Sends a message to the launcher.
-    """
+    """The actors of a job."""
 
     def __init__(self, spec: Mapping[str, Any], said: Input, say: Callable[..., None]) -> None:
         self._spec, self._input, self._say = spec, said, say

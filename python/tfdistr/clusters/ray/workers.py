@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.clusters.hosts import unseen_run_dir
-from tfdistr.clusters.program_output import ProgramOutput
 from tfdistr.clusters.ray import driver
-from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
 from tfdistr.clusters.worker_process import log_path, lost_worker_error
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.network.loopback import Loopback
@@ -34,7 +33,6 @@ class RayJob(RemoteJob):
     Args:
         spec: The message to the process; see driver.py.
         plan: Returns the program of each actor, when Ray has placed them all.
-        run_dir: The directory of the run.
     """
 
     waits = True

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfdistr.errors import ArgumentError
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 
 #: The script of a job, where the user gives none.
 TEMPLATE = """\

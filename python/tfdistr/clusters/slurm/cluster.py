@@ -23,9 +23,8 @@ from tfdistr.clusters.slurm.programs import (
     nodes_of_allocation,
     tasks_of_allocation,
 )
-from tfdistr.clusters.slurm.ranks import SlurmStep, srun_line
+from tfdistr.clusters.slurm.ranks import SlurmStep, Srun, srun_line
 from tfdistr.clusters.slurm.sbatch import BatchJob, BatchRequest
-from tfdistr.clusters.slurm.srun import Srun
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token

@@ -27,11 +27,7 @@ _PROBE = "from mpi4py import MPI; print('size', MPI.COMM_WORLD.Get_size())"
 
 
 def check_programs(*programs: str) -> None:
-    """Check that Slurm programs are on PATH.
-
-    Raises:
-        ClusterStartError: One is missing.
-    """
+    """Check that Slurm programs are on PATH."""
     absent = [program for program in programs if shutil.which(program) is None]
     if absent:
         raise ClusterStartError(
@@ -112,10 +108,6 @@ def nodes_of_allocation(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
     """Find the ``--mpi`` option with which srun starts the ranks of an MPI library.
-
-    Args:
-        library: The text of the library's version.
-        nodes: The number of nodes of the job.
 
     Returns:
         The option and ""; or None, and why there is none.

@@ -8,18 +8,19 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfdistr.clusters import rank_guard
-from tfdistr.clusters.program_output import ProgramOutput
-from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in, quoted
-from tfdistr.clusters.slurm.programs import names
+from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.slurm.programs import ask, names, without_ranks
 from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.utils.log_tail import Tail
+from tfdistr.utils.processes import wait_or_kill
 from tfdistr.utils.trusted_files import create_private
 
 _LAST_LINES = 10
@@ -43,8 +44,6 @@ class SlurmStep:
     Args:
         command: The command of a worker; the run directory and the index are added.
         run_dir: The directory of the run, which all nodes see.
-        environments: Environment variables for each worker.
-        srun: The command of srun.
     """
 
     command: Sequence[str]
@@ -54,12 +53,7 @@ class SlurmStep:
 
 
 class Ranks(RemoteJob):
-    """The workers of a Slurm step: the base of `Srun` and `BatchJob`.
-
-    Args:
-        step: The step.
-        log: The name of the file for the output of srun, in the log folder.
-    """
+    """The workers of a Slurm step: the base of `Srun` and `BatchJob`. ``log`` names srun's output."""
 
     def __init__(self, step: SlurmStep, log: str) -> None:
         self._folder = Path(step.run_dir).absolute()
@@ -119,9 +113,7 @@ def lost_error(
     Args:
         what: What has ended, and how: "srun exited with status 1".
         lines: The lines that srun has printed.
-        ranks: All ranks.
         lost: The ranks that had not exited.
-        fix: What the user can do.
     """
     never = [rank for rank in lost if not rank.pid]
     said = quoted(_telling(lines))
@@ -175,7 +167,6 @@ def srun_line(
     """Return the command by which srun starts the ranks; the program of a rank follows.
 
     Args:
-        counts: The number of workers on each node.
         cores: The number of cores of each worker; None for Slurm's number.
         gpus: The number of GPUs of each worker; None for what Slurm gives.
         mpi: What starts MPI: "pmi2", "pmix" or "none".
@@ -203,3 +194,45 @@ def how_ended(status: int) -> str:
     if number in set(signal.Signals):
         return f"on {socket.gethostname()} was killed by {signal.Signals(number).name}"
     return f"exited with status {status}"
+
+
+_REAP = 15.0  # seconds that srun has to exit after the request; then it is killed
+
+
+class Srun(Ranks):
+    """One srun in the allocation of this process."""
+
+    def __init__(self, step: SlurmStep) -> None:
+        super().__init__(step, "srun.log")
+        # The guard stops srun, and with it all tasks, if this process is killed.
+        guarded = [sys.executable, "-I", "-S", rank_guard.__file__, "run", str(os.getpid())]
+        self._process = subprocess.Popen(
+            [*guarded, *self._command], env=without_ranks(os.environ), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        self._output = ProgramOutput(self._process.stdout, self._log)
+
+    def look(self) -> None:
+        """Read the output since the last call."""
+        ended = self._process.poll()
+        self._read(final=ended is not None)
+        if ended is not None and self.running:
+            self._lose(f"srun {how_ended(ended)}")
+            self._cancel()
+
+    def end(self, *, kill: bool) -> None:
+        """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
+        # For the guard of srun, a second signal means that srun kills its step at once.
+        if kill or not self._stop_requested:
+            self._process.send_signal(signal.SIGINT)
+        self._stop_requested = True
+
+    def reap(self) -> None:
+        """Wait until srun exits."""
+        wait_or_kill(self._process, _REAP)  # the kernel kills srun with its guard
+        self.look()
+
+    def _cancel(self) -> None:
+        """Cancel the step of a killed srun: its tasks would continue."""
+        if self._step:
+            ask("scancel", f"{os.environ.get('SLURM_JOB_ID', '')}.{self._step}")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfdistr.clusters.slurm import canceller
+from tfdistr.clusters import after_exit
 from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
 from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, lost_error
 from tfdistr.errors import ClusterStartError
@@ -58,15 +58,7 @@ class BatchRequest:
 
 
 class BatchJob(Ranks):
-    """A job of sbatch whose script runs one srun.
-
-    Args:
-        step: The step.
-        request: The requirements of the job.
-
-    Raises:
-        ClusterStartError: Slurm does not accept the job.
-    """
+    """A job of sbatch whose script runs one srun."""
 
     def __init__(self, step: SlurmStep, request: BatchRequest) -> None:
         super().__init__(step, "slurm.log")
@@ -79,7 +71,7 @@ class BatchJob(Ranks):
         self._submitted = time.monotonic()
         try:
             self._canceller = subprocess.Popen(
-                [sys.executable, "-I", "-S", canceller.__file__, str(os.getpid()), self._job],
+                [sys.executable, "-I", "-S", after_exit.__file__, str(os.getpid()), "cancel", self._job],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip

@@ -20,16 +20,15 @@ from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.resources import VISIBLE, gpus_of_workers, too_few_gpus
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, refuse, ssh_command
-from tfdistr.clusters.ssh.tunnels import HOST as LOOPBACK_ADDRESS
-from tfdistr.clusters.ssh.tunnels import Tunnels
-from tfdistr.clusters.ssh.workers import Remote, Ssh
+from tfdistr.clusters.ssh.workers import HOST as LOOPBACK_ADDRESS
+from tfdistr.clusters.ssh.workers import Remote, Ssh, Tunnels
 from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.fork_server.servers import Host, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
 from tfdistr.rendezvous.config import split_address, tf_config
 from tfdistr.rendezvous.tf_config import join_address
-from tfdistr.schemas.schema_errors import show
+from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool
 
 # sshd drops connections at random if more than 10 of them have not logged in yet.

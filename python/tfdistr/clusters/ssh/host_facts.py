@@ -50,11 +50,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions(r: dict[str, Any] | None) -> dict[str, str | None]:
-    """Return the versions that must be the same on all hosts; None for what is not installed.
-
-    Args:
-        r: "command" and "env" of an R program that prints versions; None if the workers do not use R.
-    """
+    """Return the versions that must be the same on all hosts; None for what is not installed."""
     return {
         "version of Python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "version of tfdistr": _core()[0],

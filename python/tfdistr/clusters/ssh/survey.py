@@ -39,7 +39,6 @@ class Answer:
     """The answer of a host.
 
     Args:
-        host: The host.
         facts: The facts about the host (see host_facts.py); empty if there is no answer.
         failure: The reason if there is no answer.
         fix: The fix for it.
@@ -60,8 +59,6 @@ def ssh_command(ssh: Sequence[str], host: str, command: Sequence[str], *options:
     Args:
         ssh: The program that reaches the host, and its options; by default ``ssh``. Its options come first,
             so that they win over the options here.
-        host: The host.
-        command: The program and its arguments.
         options: Further options of ssh.
     """
     # Without a terminal, ssh can ask nobody for a password.
@@ -84,18 +81,13 @@ def ask(
     """Ask hosts for the facts about them.
 
     Args:
-        hosts: The hosts, as ssh takes them.
         ssh: The program that reaches them, and its options; by default ``ssh``.
         timeout: Seconds to wait for the answers.
         ports: The number of free ports that each host must find.
         wanted: Ports that should be free on each host.
         names: Names that each host should know; by default the names of all hosts.
-        env: Environment variables of the workers.
         marker: A file that each host must see.
         r: What `r_request` returns, if the workers use R.
-
-    Returns:
-        An answer for each host, in their order.
     """
     env = env or {}
     request = {
@@ -118,12 +110,7 @@ def ask(
 
 
 def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the R program that prints the versions that R workers need, for `ask`.
-
-    Args:
-        rscript: Rscript and its options.
-        env: Environment variables of the workers.
-    """
+    """Return the R program that prints the versions that R workers need, for `ask`."""
     libraries = {name: env[name] for name in ("R_LIBS", "R_LIBS_USER") if name in env}
     return {"command": [*rscript, "-e", VERSIONS_OF_R], "env": libraries}
 
@@ -220,9 +207,7 @@ class Finding(NamedTuple):
     """The result of one check of all hosts.
 
     Attributes:
-        check: What was checked.
         status: `OK`, `BAD`, or `NONE` where nothing could be checked.
-        found: The observation.
         fix: What to do; "" if nothing.
     """
 
@@ -238,8 +223,6 @@ def findings(
     """Compare the answers of hosts.
 
     Args:
-        answers: The answers.
-        here: The versions on this machine.
         folder: The folder that all hosts must see, under which the marker of the survey was.
         sees_folder: Whether there was a marker: this process can write into the folder.
     """
@@ -268,14 +251,7 @@ def findings(
 def refuse(
     answers: Sequence[Answer], here: Mapping[str, str | None], *, run_dir: str, workers_per_host: int
 ) -> TfdistrError | None:
-    """Return the error for hosts on which workers cannot train together; None if they can.
-
-    Args:
-        answers: The answers of the hosts.
-        here: The versions on this machine.
-        run_dir: The run directory, which had a marker.
-        workers_per_host: The number of workers on each host.
-    """
+    """Return the error for hosts on which workers cannot train together; None if they can."""
     place = {each.host: index * workers_per_host for index, each in enumerate(answers)}
     if silent := _silent(answers):
         error = ClusterStartError(

@@ -1,4 +1,4 @@
-"""Workers on other hosts, each with its own ssh: its start, its messages and its end."""
+"""Workers on other hosts, each with its own ssh: its start, its messages, its end and its tunnels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfdistr.clusters.program_output import ProgramOutput
 from tfdistr.clusters.rank_guard import HEARTBEAT
-from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
 from tfdistr.clusters.worker_process import lost_worker_error
 from tfdistr.errors import ClusterStartError, TfdistrError
+from tfdistr.network.ports import free_ports
 from tfdistr.utils.log_tail import last_lines
 
 _REAP = 8.0  # seconds that ssh has to exit after SIGKILL; the worker's guard then exits by itself
@@ -34,7 +34,6 @@ class Remote:
     """A program to run on a host.
 
     Args:
-        host: The host.
         ssh: The command that starts the guard of the worker there.
         spec: The message to the guard; see guard.py. The values of environment variables may be secret:
             they are in no file and no command line.
@@ -50,14 +49,6 @@ class Ssh(RemoteJob):
 
     The log of the worker gets its output and that of ssh. The standard input of ssh is the lifeline of the
     worker: the worker exits when the input ends, or is silent for too long.
-
-    Args:
-        index: The index of the worker.
-        remote: What to run, and where.
-        run_dir: The directory of the run.
-
-    Raises:
-        OSError: ssh cannot be started.
     """
 
     def __init__(self, index: int, remote: Remote, run_dir: str | os.PathLike[str]) -> None:
@@ -150,3 +141,44 @@ class Ssh(RemoteJob):
         if self.worker.exit_code is None:
             self._ssh.kill()
             self._end(self._ssh.wait())
+
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Tunnels:
+    """The connections between workers through ssh, for hosts that only this machine reaches.
+
+    A worker has a port on its host. This machine has a door to it: ssh leads from the door to the port. On
+    each other host, ssh leads from the same port back to the door. So the address 127.0.0.1 and this port
+    lead to the worker on every host.
+
+    Args:
+        ports: The port of each worker, which must be free on all hosts.
+        doors: The door of each worker, a port of this machine.
+    """
+
+    ports: Sequence[int]
+    doors: Sequence[int]
+    workers_per_host: int
+
+    @classmethod
+    def new(cls, workers: int, workers_per_host: int) -> Tunnels:
+        """Make tunnels with ports that are free on this machine, which may be one of the hosts."""
+        ports = free_ports(2 * workers)
+        return cls(ports[:workers], ports[workers:], workers_per_host)
+
+    def options(self, index: int) -> list[str]:
+        """Return the ssh options of a worker. The first worker of a host has those of the ways back."""
+        # A shared connection would keep the tunnels after the end of the job.
+        options = ["-oControlMaster=no", "-oControlPath=none", "-oExitOnForwardFailure=yes",
+                   f"-L{HOST}:{self.doors[index]}:{HOST}:{self.ports[index]}"]  # fmt: skip
+        host = index // self.workers_per_host
+        if index % self.workers_per_host == 0:
+            options += [
+                f"-R{HOST}:{port}:{HOST}:{door}"
+                for other, (port, door) in enumerate(zip(self.ports, self.doors, strict=True))
+                if other // self.workers_per_host != host
+            ]
+        return options

@@ -27,11 +27,7 @@ _LONGEST = 1 << 16
 
 
 class PeerLines:
-    """A socket from which single lines are read: the bytes after a line stay in the socket.
-
-    Args:
-        connection: The socket, which does not block.
-    """
+    """A socket from which single lines are read: the bytes after a line stay in the socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -41,11 +37,7 @@ class PeerLines:
         return self._connection.fileno()
 
     def read(self) -> str | None:
-        """Return a line; None if it is not complete.
-
-        Raises:
-            OSError: The connection is closed, or the line is too long.
-        """
+        """Return a line; None if it is not complete."""
         try:
             begun = self._connection.recv(_LONGEST, socket.MSG_PEEK)
         except BlockingIOError:
@@ -59,11 +51,7 @@ class PeerLines:
         return self._connection.recv(end)[:-1].decode(errors="replace")
 
     def send(self, line: str) -> None:
-        """Send a line.
-
-        Raises:
-            OSError: The connection is closed.
-        """
+        """Send a line."""
         left = memoryview(f"{line}\n".encode())
         while left:
             try:
@@ -128,15 +116,12 @@ class Talks:
         lifelines: The connections of the rendezvous, which nobody reads meanwhile.
         tasks: The addresses of the workers in order, by their names such as "worker 0".
         own: The name of this worker.
-        timeout: Seconds to wait.
     """
 
     def __init__(self, lifelines: Lifelines, tasks: Mapping[str, str], own: str, timeout: float) -> None:
         self.tasks, self.names, self.rank, self.timeout = tasks, list(tasks), list(tasks).index(own), timeout
         #: The connections by rank: those of the leader to all, or of this worker to the leader.
-        self.peers = {
-            self.names.index(name): PeerLines(peer) for name, peer in lifelines.connections.items()
-        }
+        self.peers = {self.names.index(name): PeerLines(peer) for name, peer in lifelines.connections.items()}
         here = [peer.getsockname()[0] for peer in lifelines.connections.values()]
         host, self.interface = interface(here)
         #: Where MPI listens if there are several hosts: at the port of the rendezvous, which is open.
@@ -147,7 +132,6 @@ class Talks:
         """Find out whether the workers can be the ranks of one MPI job. All workers call this.
 
         Args:
-            library: The version of this worker's MPI.
             obstacle: Why this worker can be no rank; "" if it can.
 
         Raises:
@@ -244,12 +228,7 @@ class Talks:
                 raise self.error(f"{self._name(rank)} has exited") from error
 
     def _expect(self, rank: int, kinds: Mapping[str, Callable[[str], Any]]) -> Any:
-        """Wait for a line of a worker, and return its content.
-
-        Args:
-            rank: The worker.
-            kinds: How to read a line, by the words with which it begins.
-        """
+        """Wait for a line of a worker, and read it with the function for the words with which it begins."""
         try:
             line = self._line(rank)
         except OSError as error:

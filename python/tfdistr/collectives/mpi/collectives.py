@@ -48,8 +48,6 @@ class MpiCollectives(Collectives):
     the same on all ranks. During a collective, a rank polls for messages of failed ranks.
 
     Args:
-        comm: The communicator of the ranks.
-        bytes_per_pack: Dense tensors are sent in packs of about this size.
         heartbeat_timeout: Seconds that a rank of this machine may be stopped while this rank waits.
         timeout: Seconds that a collective of tensors may take; None for no limit.
     """
@@ -138,9 +136,7 @@ class MpiCollectives(Collectives):
                     totals[i] = part
             return totals
 
-        sums: Any = tf.numpy_function(
-            self._counted(add), list(map(_owned, tensors)), [kind] * len(tensors)
-        )
+        sums: Any = tf.numpy_function(self._counted(add), list(map(_owned, tensors)), [kind] * len(tensors))
         return [sums] if len(tensors) == 1 else list(sums)
 
     def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
@@ -199,9 +195,7 @@ class MpiCollectives(Collectives):
             self._finish(self._comm.Ibarrier())
             return np.asarray(self._comm.bcast(array))
 
-        return tf.ensure_shape(
-            tf.numpy_function(self._counted(send), [tensor], tensor.dtype), tensor.shape
-        )
+        return tf.ensure_shape(tf.numpy_function(self._counted(send), [tensor], tensor.dtype), tensor.shape)
 
     def exchange(self, text: str) -> list[str]:
         self._finish(self._comm.Ibarrier(), _NO_LIMIT)

@@ -3,8 +3,10 @@
 If a rank never calls ``MPI_Init``, or exits before, the others wait in it forever. They cannot even be
 interrupted, because mpi4py holds the interpreter's lock meanwhile. So a separate process watches each rank.
 It sees the ranks of its host in /proc. If one of them has exited, or at the timeout, it kills its own rank,
-and so the job. It runs until the rank has removed the names of its shared memory. If the rank exits before,
-the watching process removes the names; see shared_names.py.
+and so the job. It runs until the rank has removed the names of its shared memory, which MPICH maps in
+``MPI_Init``, and which stay in /dev/shm if a rank is killed. If the rank exits before, the watching process
+removes the names. MPICH makes them from the job's name. The process manager of ``mpiexec`` tells it to any
+process that has the connection of a rank; so the rank asks for it before it starts MPI.
 
     python init_timeout.py PARENT_PID SECONDS    (until its standard input ends)
 
@@ -19,15 +21,18 @@ import runpy
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 _POLL_INTERVAL = 1.0
 # A process that does not know the missing worker waits: another may know it and report first.
 _POLITE = 2.0
+_FOLDER = Path("/dev/shm")
+_KINDS = ("mpich_shm", "mpich_vci")
 
 _watchers: list[subprocess.Popen[bytes]] = []
 
@@ -37,12 +42,7 @@ def limit(start_timeout: float) -> Iterator[None]:
     """Kill this rank if it is still in this context when another rank has exited, or at the timeout.
 
     The error goes to standard error, and the rank is killed. Launchers end a job after such a kill.
-
-    Args:
-        start_timeout: The time limit in seconds.
     """
-    from tfdistr.collectives.mpi.shared_names import job_name
-
     command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(start_timeout)]
     # A new session, because a signal that kills this process group must not kill the watcher.
     watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
@@ -56,8 +56,6 @@ def limit(start_timeout: float) -> Iterator[None]:
 
 def remove_own_names() -> None:
     """Remove the names of the memory that this rank shares. All ranks must have mapped it."""
-    from tfdistr.collectives.mpi.shared_names import remove_names
-
     remove_names(os.getpid())
     while _watchers:
         _watchers.pop().communicate()
@@ -74,14 +72,12 @@ class _WaitingRank:
     """The state of the rank, from its messages.
 
     Attributes:
-        job: The name of its job, if it knows one.
-        started: Whether MPI has started.
         ended: Whether it has exited, or no longer needs the watcher.
         mapped: Names of the memory that it had mapped. They are needed if the job has no name.
     """
 
-    def __init__(self, process: int, mapped_names: Callable[[int], set[Path]]) -> None:
-        self._process, self._mapped_names = process, mapped_names
+    def __init__(self, process: int) -> None:
+        self._process = process
         self._output = b""
         self.job, self.started, self.ended = "", False, False
         self.mapped: set[Path] = set()
@@ -94,7 +90,7 @@ class _WaitingRank:
             self.ended = not part
         # Its forks may keep its end of the pipe open.
         self.ended = self.ended or os.getppid() != self._process
-        self.mapped |= self._mapped_names(self._process)
+        self.mapped |= mapped_names(self._process)
         *lines, _ = self._output.decode().split("\n")
         self.job, self.started = lines[0] if lines else "", len(lines) > 1
         return not (self.started or self.ended)
@@ -103,14 +99,12 @@ class _WaitingRank:
 def main(parent: int, timeout: float) -> None:
     """Watch the process ``parent``, which waits in MPI for at most ``timeout`` seconds."""
     # Python cannot import tfdistr when this file is run by path.
-    core = Path(__file__).parents[2]
-    names = runpy.run_path(str(core / "collectives/mpi/shared_names.py"))
-    ranks = runpy.run_path(str(core / "rendezvous/launcher_ranks.py"))
-    rank = _WaitingRank(parent, names["mapped_names"])
+    ranks = runpy.run_path(str(Path(__file__).parents[2] / "rendezvous/launcher_ranks.py"))
+    rank = _WaitingRank(parent)
     _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
     while not rank.ended:
         rank.listen(_POLL_INTERVAL)
-    names["remove_names_of_job"](rank.job)
+    remove_names_of_job(rank.job)
     for path in rank.mapped:
         path.unlink(missing_ok=True)
 
@@ -188,6 +182,67 @@ def _parent(process: int) -> int:
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
+
+
+def job_name() -> str:
+    """Return the name of this process's job, from MPICH's process manager; "" without such a manager.
+
+    MPI must not have started in this process: otherwise MPI would receive the answer.
+    """
+    manager = os.environ.get("PMI_FD", "")
+    # Only MPICH's manager sets both. Slurm's manager needs a greeting before a question.
+    if not manager.isdigit() or "PMI_HOSTNAME" not in os.environ:
+        return ""
+    answer = b""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISSOCK(os.fstat(int(manager)).st_mode):
+            return ""  # the parent process has not passed on the connection
+        os.write(int(manager), b"cmd=get_my_kvsname\n")
+        while not answer.endswith(b"\n"):
+            part = os.read(int(manager), 1024)
+            if not part:
+                return ""
+            answer += part
+    words = dict(word.split("=", 1) for word in answer.decode().split() if "=" in word)
+    return words.get("kvsname", "")
+
+
+def remove_names_of_job(job: str) -> None:
+    """Remove the names of a job, when one of its ranks has exited or no rank needs them."""
+    # After version 5.0, MPICH also appends how often a process has started MPI.
+    hashes = [_hash(text) for text in (job, f"{job}-1")] if job else []
+    begins = tuple(f"{kind}_{number:x}_" for kind in _KINDS for number in hashes)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(_FOLDER) if begins else ():
+            if name.startswith(begins):
+                (_FOLDER / name).unlink(missing_ok=True)
+
+
+def remove_names(process: int) -> None:
+    """Remove the names of the memory that a rank has mapped.
+
+    Call it when all ranks have mapped the memory, or when no further rank will start.
+    """
+    for path in mapped_names(process):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def mapped_names(process: int) -> set[Path]:
+    """Return the names of the memory that a rank has mapped; empty if the rank has exited."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{process}/maps").read_text().splitlines()
+        paths = {line.split(maxsplit=5)[-1] for line in lines}
+        return {Path(path) for path in paths if path.startswith(f"{_FOLDER}/{_KINDS[0]}_")}
+    return set()
+
+
+def _hash(text: str) -> int:
+    """Compute MPICH's hash of a job's name: FNV-1a of 32 bits."""
+    number = 2166136261
+    for byte in text.encode():
+        number = (number ^ byte) * 16777619 % 2**32
+    return number
 
 
 if __name__ == "__main__":

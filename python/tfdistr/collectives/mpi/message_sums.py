@@ -91,13 +91,7 @@ _SMALL = 1 << 16
 
 
 class MessageSum:
-    """Sums of rows of numbers over a communicator.
-
-    Args:
-        comm: The communicator.
-        groups: The workers whose sums each rank has.
-        wait: Waits for a message.
-    """
+    """Sums of rows of numbers over a communicator; ``groups`` are the workers of each rank's sums."""
 
     def __init__(self, comm: MPI.Intracomm, groups: Sequence[range], wait: Wait) -> None:
         self._comm, self._groups, self._wait = comm, groups, wait

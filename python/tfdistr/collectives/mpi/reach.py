@@ -31,7 +31,6 @@ class Door(NamedTuple):
 
     Attributes:
         host: The address of its interface.
-        port: Its port.
         answer: The text that the worker sends to everyone who connects.
     """
 
@@ -44,11 +43,7 @@ class Door(NamedTuple):
 
     @classmethod
     def parse(cls, value: Any) -> Door:
-        """Parse the door of another worker.
-
-        Raises:
-            ValueError: The value is not a door.
-        """
+        """Parse the door of another worker."""
         host, port, answer = value
         if not (isinstance(host, str) and type(port) is int and isinstance(answer, str)):
             raise ValueError("no door")
@@ -56,14 +51,7 @@ class Door(NamedTuple):
 
 
 class OpenDoor:
-    """The door of this worker, open until ``close()``: it listens, and answers.
-
-    Args:
-        door: The door.
-
-    Raises:
-        OSError: This process cannot listen there.
-    """
+    """The door of this worker, open until ``close()``: it listens, and answers."""
 
     def __init__(self, door: Door) -> None:
         family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
@@ -95,12 +83,7 @@ class OpenDoor:
 
 
 def unreached(doors: Mapping[str, Door], timeout: float) -> str:
-    """Connect to the doors of other workers, and return why one is unreachable; "" if all are reachable.
-
-    Args:
-        doors: The doors by the names of their workers.
-        timeout: Seconds to wait for each.
-    """
+    """Connect to the doors of other workers, and return why one is unreachable; "" if all are reachable."""
     with ThreadPoolExecutor(_AT_ONCE, "tfdistr-reach") as pool:
         found = pool.map(lambda name: _obstacle(name, doors[name], timeout), doors)
         return next(filter(None, found), "")
@@ -117,11 +100,7 @@ def _obstacle(name: str, door: Door, timeout: float) -> str:
 
 
 def interface(addresses: Sequence[str]) -> tuple[str, str | None]:
-    """Return the address by which others reach this host, and its network interface.
-
-    Args:
-        addresses: The addresses of this end of the connections to other workers.
-    """
+    """Return the address by which others reach this host, and its network interface."""
     plain = [address.removeprefix("::ffff:") for address in addresses]
     address = next((each for each in plain if not each.startswith("127.")), plain[0])
     own = {name: found for _, name in socket.if_nameindex() if (found := _address_of(name))}

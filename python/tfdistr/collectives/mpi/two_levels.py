@@ -7,13 +7,183 @@ other hosts. So hosts exchange as few bytes as with one rank per host, and sever
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from mpi4py import MPI
 
-from tfdistr.collectives.mpi.message_sums import PLAIN, Addition, Array, MessageSum, Wait, single
-from tfdistr.collectives.mpi.shared_memory import SharedSum
+from tfdistr.collectives.mpi.message_sums import (
+    PLAIN,
+    Addition,
+    Array,
+    MessageSum,
+    Wait,
+    run_behind,
+    shares,
+    single,
+)  # fmt: skip
+from tfdistr.errors import JobMismatchError
+
+# Bytes of a piece. A piece is still in a cache when the other ranks read it.
+_PIECE = 1 << 19
+# With other hosts: smaller pieces, each of them a message, took up to three times as long for 44 MB.
+_LARGE_PIECE = 1 << 21
+# Numbers that different ranks write, and that other ranks poll, have separate cache lines.
+_LINE = 128
+_HEAD = 4 * _LINE
+
+
+class SharedSum:
+    """Sums of rows of numbers of all ranks, in place and piece by piece.
+
+    A rank has two slots for pieces of its rows, and writes the length of the rows with each. With two ranks,
+    each rank shows its piece to the other rank, and adds the other piece to its own. With more ranks, each
+    rank shows the others their shares of its piece, and writes the sum of its own share there. Three numbers
+    show the progress of a rank: the pieces that it has written, the pieces for which it has summed its
+    share, and the pieces for which it has read the results of the others.
+
+    With other hosts, a rank sums its share over the hosts before it shows it. While a piece travels, the
+    ranks sum the next one on the host.
+
+    Args:
+        comm: The ranks of this host. All of them call this.
+        hosts: The workers of each host; the ranks of this one are those of ``hosts[own]``.
+        own: The number of this host.
+        across: Sums the share of this rank over the hosts, if there are others and this rank has a share.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        hosts: Sequence[range],
+        own: int,
+        wait: Wait,
+        across: MessageSum | None = None,
+    ) -> None:
+        self._index, self._wait, self._across = comm.Get_rank(), wait, across
+        self._workers, self._all = hosts[own], hosts[-1].stop
+        self._groups = single(self._workers)
+        self._alone = len(hosts) == 1
+        #: The number of ranks of each host that sum a share, so that each has a rank for it on every host.
+        self._adders = min(map(len, hosts))
+        self._piece = _PIECE if self._alone else _LARGE_PIECE
+        self._window = MPI.Win.Allocate_shared(_HEAD + 2 * self._piece, 1, comm=comm)
+        segments = [_segment(self._window, rank) for rank in range(len(self._workers))]
+        segments[self._index][:_HEAD] = 0
+        self._window.Lock_all()
+        self._window.Sync()
+        comm.Barrier()
+        self._written, self._summed, self._read, self._bytes = (
+            [segment[line : line + 16].view(np.int64) for segment in segments]
+            for line in range(0, _HEAD, _LINE)
+        )
+        self._places = [segment[_HEAD:].reshape(2, self._piece) for segment in segments]
+        self._pieces = 0
+
+    @property
+    def sent(self) -> int:
+        """Bytes that this rank has sent to other hosts."""
+        return self._across.sent if self._across else 0
+
+    def add(self, rows: Array, addition: Addition) -> Array:
+        """Replace the first of this rank's rows by the sum of the ranks' rows, and return it.
+
+        The sum is bitwise identical on all ranks.
+        """
+        counts = [addition.rows(workers) for workers in self._groups]
+        # Pieces are equally long on all hosts.
+        most = max(map(addition.rows, single(range(self._all))))
+        items = self._piece // (rows.itemsize * most)
+        pieces = (rows[:, start : start + items] for start in range(0, rows.shape[1], items))
+        row = rows.shape[1] * rows.itemsize
+        run_behind((self._steps(own, counts, row, addition) for own in pieces), 0 if self._alone else 1)
+        total: Array = rows[0]
+        return total
+
+    def _steps(self, own: Array, counts: Sequence[int], row: int, addition: Addition) -> Iterator[None]:
+        """Sum one piece on the host; then, in a second step, wait for the other hosts, and read the sum."""
+        self._pieces += 1
+        piece, place, width = self._pieces, self._pieces % 2, own.shape[1]
+        shown = [
+            places[place, : count * width * own.itemsize].view(own.dtype).reshape(count, width)
+            for places, count in zip(self._places, counts, strict=True)
+        ]
+        # The last use of this slot was two pieces ago: all ranks must have read that piece.
+        self._until(self._read, piece - 2)
+        self._bytes[self._index][place] = row
+        if self._alone and len(shown) == 2 and max(counts) == 1:
+            shown[self._index][:] = own
+            self._show(piece)
+            parts = [own if rank == self._index else shown[rank] for rank in range(2)]
+            addition.total(parts, self._groups, own)
+        else:
+            bounds = [*shares(width, self._adders), *[slice(0, 0)] * (len(shown) - self._adders)]
+            share = bounds[self._index]
+            mine = shown[self._index]
+            mine[:, : share.start] = own[:, : share.start]
+            mine[:, share.stop :] = own[:, share.stop :]
+            self._show(piece)
+            parts = [part[:, share] for part in shown]
+            parts[self._index] = own[:, share]
+            yield from self._add_share(parts, addition, mine[:1, share])
+            self._tell(self._summed, piece)
+            self._until(self._summed, piece)
+            for part, each in zip(shown, bounds, strict=True):
+                own[0, each] = part[0, each]
+        self._tell(self._read, piece)
+
+    def _add_share(self, parts: Sequence[Array], addition: Addition, out: Array) -> Iterator[None]:
+        if self._across is None:
+            if self._alone:
+                addition.total(parts, self._groups, out)
+            yield
+            return
+        total = np.empty((addition.rows(self._workers), out.shape[1]), out.dtype)
+        addition.total(parts, self._groups, total)
+        yield from self._across.steps(total, addition, out)
+
+    def _show(self, piece: int) -> None:
+        self._tell(self._written, piece)
+        self._until(self._written, piece)
+        self._check_sizes(piece % 2)
+
+    def free(self) -> None:
+        """Free the memory. All ranks call this, and no longer use this object.
+
+        MPICH on libfabric cannot finalize while the memory exists.
+        """
+        self._window.Unlock_all()
+        self._window.Free()
+
+    def _check_sizes(self, place: int) -> None:
+        sizes = [int(number[place]) for number in self._bytes]
+        if len(set(sizes)) > 1:
+            of_workers = zip(self._groups, sizes, strict=True)
+            found = ", ".join(f"{size} on worker {worker}" for [worker], size in of_workers)
+            raise JobMismatchError(
+                "The workers sum tensors of different shapes or types.",
+                received=f"numbers of bytes: {found}",
+                fix="Have each worker reduce the same tensors in the same order.",
+            )
+
+    def _until(self, numbers: Sequence[Array], least: int) -> None:
+        def is_done() -> bool:
+            return all(number[0] >= least for number in numbers)
+
+        if not is_done():  # a wait takes longer than a check
+            self._wait(is_done)
+        self._window.Sync()
+
+    def _tell(self, numbers: Sequence[Array], piece: int) -> None:
+        self._window.Sync()  # others must see the data before the number
+        numbers[self._index][0] = piece
+
+
+def _segment(window: MPI.Win, rank: int) -> Array:
+    memory: Any = window.Shared_query(rank)[0]
+    return np.frombuffer(memory, np.uint8)
+
 
 # More ranks than this on one host use MPI: there each rank reads less than the arrays of all other ranks.
 _MOST = 4
@@ -36,13 +206,7 @@ class Sums(Protocol):
 
 
 class TwoLevels:
-    """Sums on two levels, except where MPI's reduction is faster.
-
-    Args:
-        hosts: The ranks of each host.
-        levels: Sums on both levels.
-        by_mpi: Sums over all ranks.
-    """
+    """Sums on two levels, except where MPI's reduction is faster."""
 
     def __init__(self, hosts: Sequence[range], levels: SharedSum, by_mpi: MessageSum) -> None:
         self._levels, self._by_mpi = levels, by_mpi
@@ -68,7 +232,6 @@ def sums_of(comm: MPI.Intracomm, wait: Wait) -> Sums:
     """Choose how the ranks of ``comm`` sum. All of them call this.
 
     Args:
-        comm: The communicator.
         wait: Called with a function. It returns when the function returns True, and raises an error if a rank
             has failed.
     """

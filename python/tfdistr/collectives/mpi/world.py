@@ -15,8 +15,7 @@ import sys
 import time
 from typing import Any
 
-from tfdistr.collectives.mpi.init_timeout import limit
-from tfdistr.collectives.mpi.shared_names import job_name
+from tfdistr.collectives.mpi.init_timeout import job_name, limit
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
@@ -137,7 +136,7 @@ def _other_mpi(received: str) -> ClusterStartError:
         f"The {ranks()} processes that the launcher started are not the ranks of one MPI job.",
         received=received,
         fix="Use the mpiexec of that library (python -m mpi4py --mpi-lib names it); with srun, pass "
-        "--mpi=pmi2 or --mpi=pmix, whichever the library speaks, or communication=\"ring\".",
+        '--mpi=pmi2 or --mpi=pmix, whichever the library speaks, or communication="ring".',
     )
 
 
@@ -157,11 +156,7 @@ _THREAD_MULTIPLE = 3
 
 
 class MpiLibrary:
-    """The library, which is loaded and not started.
-
-    Raises:
-        ClusterStartError: There is no MPI here, or not MPICH, or it has started already.
-    """
+    """The library, which is loaded and not started. It is an error if it is not MPICH, or has started."""
 
     def __init__(self) -> None:
         self._mpi = _mpi4py()

@@ -177,12 +177,7 @@ def take_rows(batch: Any, shares: int, own: Own) -> Any:
 
 
 def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]) -> Any:
-    """Cut rows out of every tensor (dense, ragged or sparse) of a nested ``batch``.
-
-    Args:
-        batch: The batch.
-        between: Returns the first row and the end for a number of rows.
-    """
+    """Cut the rows ``between`` out of every tensor (dense, ragged or sparse) of a nested ``batch``."""
 
     def rows(value: Any) -> Any:
         if value is None:
@@ -207,7 +202,6 @@ def bounds(rows: Any, shares: int, own: Own) -> tuple[Any, Any]:
     """Return the first row and the end of a share of a batch, or of consecutive shares.
 
     Args:
-        rows: Number of rows of the batch.
         shares: Number of shares: a share for each worker, or for each virtual worker. They differ by at most
             one row.
         own: The number of the share, or the range of the shares.

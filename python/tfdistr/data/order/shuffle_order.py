@@ -67,12 +67,8 @@ class Order:
         ``step`` counts on from pass to pass. The indices do not need the steps before.
 
         Args:
-            step: Scalar int64 tensor.
             shares: Number of shares of the batch; see ``bounds``.
             own: The share, or the shares, of the worker.
-
-        Returns:
-            An int64 tensor with one index for each of the worker's examples.
 
         Source: the permutation is ``tf.random.experimental.index_shuffle``.
         """
@@ -98,7 +94,6 @@ class Order:
         """Return the results of ``indices`` for the steps from ``step`` on, computed together.
 
         Args:
-            step: Number of the first step.
             count: Number of steps, at least 1. Steps that are not ``alike`` the first step are dropped.
             shares: Number of shares of a batch; see ``bounds``.
             own: The share, or the shares, of the worker.

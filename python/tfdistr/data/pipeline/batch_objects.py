@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 
 class GivenDataset:
-    """The caller's ``tf.data.Dataset``: a function without arguments, for ``Source``.
-
-    Args:
-        dataset: The dataset.
-        name: The name of the argument for the user.
-    """
+    """The caller's ``tf.data.Dataset``, the argument ``name``, as a function for ``Source``."""
 
     def __init__(self, dataset: tf.data.Dataset, name: str) -> None:
         from tfdistr import tf_internals
@@ -67,12 +62,7 @@ class GivenDataset:
 
 
 class GivenBatches:
-    """The caller's ``PyDataset`` or generator: a function without arguments, for ``Source``.
-
-    Args:
-        batches: The object.
-        name: The name of the argument for the user.
-    """
+    """The caller's ``PyDataset`` or generator, the argument ``name``, as a function for ``Source``."""
 
     gives_batches = True
 
@@ -119,11 +109,7 @@ def is_py_dataset(value: Any) -> bool:
 
 
 def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
-    """Return the number of batches of a ``PyDataset``.
-
-    Raises:
-        ArgumentError: It has none.
-    """
+    """Return the number of batches of a ``PyDataset``."""
     try:
         count = batches.num_batches
     except NotImplementedError:
@@ -136,7 +122,8 @@ def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
         )
     if count < 1:
         raise ArgumentError(
-            f"`{name}` must have at least one batch.", received=f"{count} batches",
+            f"`{name}` must have at least one batch.",
+            received=f"{count} batches",
             fix="Pass data to train on.",
         )
     return int(count)

@@ -31,10 +31,6 @@ class FedBatches:
         skipped: Number of batches that the first iteration skips.
         first: Number of the first pass.
 
-    Attributes:
-        element_spec: The types of a batch.
-        example: The first batch.
-
     Raises:
         ArgumentError: There is no batch.
     """
@@ -98,11 +94,8 @@ def fed_batches(
     """Return the batches of a Python object, and their number in an epoch; None if it is not known.
 
     Args:
-        call: Makes the object.
         made: The result of a call: a ``PyDataset``, or an iterable of batches.
-        context: The worker.
         steps: Steps of an epoch, if the user fixed them.
-        name: The name of the argument for the user.
 
     Raises:
         ArgumentError: The workers cannot know how many batches there are.

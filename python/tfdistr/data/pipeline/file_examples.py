@@ -28,11 +28,7 @@ _FEWEST = 2
 
 
 class RecentBlocks:
-    """Rows of blocks; the most recent blocks stay in memory.
-
-    Args:
-        source: The blocks.
-    """
+    """Rows of blocks; the most recent blocks stay in memory."""
 
     def __init__(self, source: Blocks) -> None:
         self._source = source
@@ -73,11 +69,7 @@ class DecodedStore:
     present. Two workers may do this at the same time, because they write the same values.
 
     Args:
-        source: The blocks.
         memory: Holds the rows. Only the disk can hold text.
-
-    Raises:
-        OSError: The disk has not enough space.
     """
 
     def __init__(self, source: Blocks, memory: HostMemory) -> None:
@@ -155,16 +147,7 @@ _decoded: deque[Callable[[], Any]] = deque(maxlen=256)
 
 
 def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> Indexed:
-    """Return the examples of a data set in files.
-
-    Args:
-        described: The data set.
-        memory: The memory of the host.
-        shuffle: Whether the examples are read in random order.
-
-    Raises:
-        ArgumentError: A file has changed or is damaged.
-    """
+    """Return the examples of a data set in files; ``shuffle`` if they are read in random order."""
     source = described.open()
     leaves, structure = leaves_of(source.structure), pack_parts(source.structure)
     in_memory = described.fits_in_memory(source)

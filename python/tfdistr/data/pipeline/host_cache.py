@@ -49,11 +49,7 @@ class HostMemory:
 
     @property
     def disk(self) -> HostDisk:
-        """Arrays in a file on the disk.
-
-        Raises:
-            OSError: The folder for temporary files takes no file.
-        """
+        """Arrays in a file on the disk; ``OSError`` if the folder for temporary files takes no file."""
         if self._disk is None:
             self._disk = HostDisk(*_unnamed_files())
         return self._disk
@@ -163,11 +159,7 @@ class HostDisk(HostMemory):
         return self
 
     def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
-        """Make arrays of these shapes and types.
-
-        Raises:
-            OSError: The disk has not enough space.
-        """
+        """Make arrays of these shapes and types."""
         made = super().arrays(parts)
         if self._file is None:
             raise self._refused

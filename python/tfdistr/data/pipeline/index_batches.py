@@ -31,7 +31,6 @@ class Indexed:
     """Examples by index.
 
     Attributes:
-        examples: Number of examples.
         batch: Returns the batch of an int64 vector of indices, in a graph.
         take: Returns the same batch in NumPy arrays, for a NumPy vector; None if this is not possible.
         parallel: Whether ``batch`` takes so long that several calls should run at the same time.
@@ -52,9 +51,7 @@ class Batches:
 
     Args:
         take: Returns the arrays of an int64 vector of indices.
-        order: The order of the examples.
         shares: Number of shares of a batch; see ``bounds``.
-        own: The share, or the shares, of this worker.
         ahead: Whether they should be prefetched; see ``ReadAhead``.
     """
 
@@ -181,7 +178,6 @@ class ReadAhead:
     Only the thread reads. Its error is raised when its batches are requested.
 
     Args:
-        batches: The batches.
         at_a_time: Number of steps that are read at once. At most twice as many are in the memory.
     """
 
@@ -194,9 +190,6 @@ class ReadAhead:
 
     def batches(self, step: int, count: int) -> Any:
         """Return the batches from ``step`` on, as ``Batches.batches`` does; at most ``count``, at least one.
-
-        Raises:
-            ArgumentError: See the data set.
         """
         if not self._first <= step < self._first + self._count:
             self._advance(step)

@@ -36,7 +36,6 @@ class Lookup:
     """The examples of a pipeline, by index.
 
     Attributes:
-        examples: Number of examples.
         specs: The types of an example and of a batch.
         example: Returns the example of an index, a scalar int64 tensor.
         together: Whether ``example`` also takes a vector of indices, and then returns a batch.
@@ -114,9 +113,7 @@ def one_by_one(
     """Make the batch of ``function(value)`` for every value of a vector, which may be empty.
 
     Args:
-        values: A vector.
         function: Makes an example from a value.
-        specs: The types of an example and of a batch.
         parallel: Number of examples that are made at the same time; by default one.
     """
 
@@ -191,4 +188,3 @@ def no_rows(batch_spec: Any) -> Any:
         return tf.zeros([0, *sides], part.dtype)
 
     return tf.nest.map_structure(zero, batch_spec)
-

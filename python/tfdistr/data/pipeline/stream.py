@@ -20,8 +20,6 @@ def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1
     """Concatenate the passes from ``first`` on. Each iterator counts separately. An empty pass is the last.
 
     Args:
-        one_pass: Makes the dataset of a pass from its number.
-        first: Number of the first pass.
         count: Returns the number of passes when an iterator starts; -1 for no end.
     """
     new, numbers = itertools.count(), dict[int, int]()  # the next pass of each iterator

@@ -113,7 +113,6 @@ def make_data(
 
     Args:
         source: The result of ``make_source``.
-        context: The worker, and the global batch size.
         steps: Steps of an epoch, if the user fixed them. Then the data repeats as often as needed.
         start: Number of the first step, counted from 0 over all epochs: the batches are the same as the
             batches of a stream from 0, from this step on.

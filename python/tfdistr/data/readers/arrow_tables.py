@@ -1,4 +1,4 @@
-"""Arrow tables and columns in memory: tables are treated as data frames.
+"""Arrow tables and columns in memory, and the values of a column: tables are treated as data frames.
 
 Libraries give each other such data without a copy (https://arrow.apache.org/docs/format/CDataInterface.html).
 """
@@ -7,13 +7,218 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.column_forms import form_of, numbers_of, shape_of, uneven_lists, values_of
+from tfdistr.data.readers.blocks import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.packages import parquet
+
+_TEXT = np.dtype(object)
+
+#: A function that returns the error for a row and its fault; the fault is None if a value is missing.
+Refuse = Callable[[int, str | None], ArgumentError]
+
+
+@dataclass(frozen=True)
+class ColumnForm:
+    """The form of a column's values, as far as the type of the column shows it.
+
+    Attributes:
+        kind: The type of the numbers; the type of objects for text and images.
+        sizes: Of lists, from the outside to the inside: their sizes; None where the type leaves them open.
+        is_image: Whether the values are images: a structure with the bytes of an image file.
+    """
+
+    kind: np.dtype[Any]
+    sizes: tuple[int | None, ...] = ()
+    is_image: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Return whether each value is one number."""
+        return self.kind.kind in "biuf" and not self.sizes
+
+    @property
+    def is_text(self) -> bool:
+        """Return whether the values are text."""
+        return self.kind.hasobject and not self.is_image
+
+    @property
+    def words(self) -> str:
+        """The form in words, for errors."""
+        if self.is_image:
+            return "images"
+        lists = "".join("lists of " if size is None else f"lists of {size} " for size in self.sizes)
+        return lists + ("text" if self.is_text else self.kind.name)
+
+
+def form_of(column: Any, where: str) -> ColumnForm:
+    """Return the form of a column.
+
+    Args:
+        column: Its type, a ``pyarrow.DataType``.
+        where: The name of the column for the user, for the error.
+
+    Raises:
+        ArgumentError: TensorFlow has no such type.
+    """
+    import pyarrow as pa
+
+    kind = type_of_values(column)
+    sizes: list[int | None] = []
+    while True:
+        if pa.types.is_fixed_size_list(kind):
+            sizes.append(kind.list_size)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            sizes.append(None)
+        else:
+            break
+        kind = type_of_values(kind.value_type)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return ColumnForm(np.dtype(kind.to_pandas_dtype()), tuple(sizes))
+    if not sizes and _is_text(kind):
+        return ColumnForm(_TEXT)
+    if not sizes and _is_image(kind):
+        return ColumnForm(_TEXT, is_image=True)
+    raise ArgumentError(
+        "A column must hold numbers, logical values, text, categories, images, or lists of numbers.",
+        received=f"{where}: {column}",
+        fix="Leave the column out, or convert it to one of these.",
+    )
+
+
+def type_of_values(kind: Any) -> Any:
+    """Return the type of a column's values: of its categories, or the storage type of an Arrow extension."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def values_of(column: Any) -> Any:
+    """Return the values of a column: one array, without categories and Arrow extensions."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        categories = column.dictionary
+        if _is_view(categories.type):  # pyarrow 26 cannot look up such values
+            as_text = categories.type == pa.string_view()
+            categories = categories.cast(pa.large_string() if as_text else pa.large_binary())
+            column = pa.DictionaryArray.from_arrays(column.indices, categories)
+        column = column.cast(categories.type)
+    return column
+
+
+def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
+    """Return numbers, or lists of numbers, as one array.
+
+    Args:
+        column: A column as ``values_of`` returns it.
+
+    Raises:
+        ArgumentError: A value is missing, or a list has another size.
+    """
+    rows, in_row = len(column), 1
+    for size in shape:
+        _check_there(column, in_row, refuse)
+        lengths = _lengths(column)
+        if lengths is not None and (lengths != size).any():
+            place = int(np.flatnonzero(lengths != size)[0])
+            raise refuse(
+                place // in_row, f"a list of {lengths[place]}, where the first row has one of {size}"
+            )
+        column = values_of(column.flatten())
+        in_row *= size
+    _check_there(column, in_row, refuse)
+    array: Array = column.to_numpy(zero_copy_only=False)
+    return array.reshape(rows, *shape)
+
+
+def shape_of(form: ColumnForm, column: Any, refuse: Refuse) -> tuple[int, ...]:
+    """Return the shape of an example; the first row determines the sizes that the type leaves open.
+
+    Args:
+        column: The first rows, as ``values_of`` returns them.
+
+    Raises:
+        ArgumentError: The first list is missing.
+    """
+    shape = []
+    column = column[:1]
+    for size in form.sizes:
+        _check_there(column, 1, refuse)
+        shape.append(size if size is not None else int(_lengths(column)[0]) if len(column) else 0)
+        column = values_of(column.flatten())[:1]
+    return tuple(shape)
+
+
+def bytes_of(column: Any, refuse: Refuse) -> Array:
+    """Return text or images as an array of bytes."""
+    import pyarrow as pa
+
+    _check_there(column, 1, refuse)
+    if pa.types.is_struct(column.type):
+        column = column.field("bytes")
+        _check_there(column, 1, refuse)
+    large = not (pa.types.is_string(column.type) or pa.types.is_binary(column.type))
+    array: Array = column.cast(pa.large_binary() if large else pa.binary()).to_numpy(zero_copy_only=False)
+    return array.astype(object, copy=False)
+
+
+def uneven_lists(received: str) -> ArgumentError:
+    """Return the error for lists of several sizes."""
+    return ArgumentError(
+        "All lists of a column must have one size.",
+        received=received,
+        fix="Pad the lists to one size, or leave the column out.",
+    )
+
+
+def _lengths(column: Any) -> Any:
+    """Return the sizes of lists; None if the type has one size."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(column.type):
+        return None
+    return column.value_lengths().to_numpy(zero_copy_only=False)
+
+
+def _check_there(column: Any, in_row: int, refuse: Refuse) -> None:
+    if column.null_count:
+        raise refuse(int(np.flatnonzero(column.is_null())[0]) // in_row, None)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
+    return any(test(kind) for test in tests) or _is_view(kind)
+
+
+def _is_view(kind: Any) -> bool:
+    """Return whether values are text or bytes in polars's form."""
+    import pyarrow as pa
+
+    return kind in (pa.string_view(), pa.binary_view())
+
+
+def _is_image(kind: Any) -> bool:
+    """Return whether the values are images as Hugging Face's datasets have them."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(kind) or not {one.name for one in kind} <= {"bytes", "path"}:
+        return False
+    place = kind.get_field_index("bytes")
+    return place >= 0 and _is_text(kind[place].type)
 
 
 def from_arrow(value: Any, name: str) -> Any:
@@ -24,7 +229,6 @@ def from_arrow(value: Any, name: str) -> Any:
     Args:
         value: Any object. It is an Arrow object if it has the methods of Arrow's C interface, as those of
             pyarrow, polars, nanoarrow and duckdb. pandas objects have them, but are not treated so.
-        name: The name of the object for the user.
 
     Raises:
         ArgumentError: pyarrow is not installed, or it cannot read the object.
@@ -68,10 +272,6 @@ def from_address(address: str, name: str) -> Any:
     Args:
         address: The address of the stream, an ``ArrowArrayStream``, as a whole number in text. The stream is
             released here.
-        name: The name of the object for the user.
-
-    Raises:
-        ArgumentError: pyarrow is not installed, or it cannot read the stream.
     """
     return from_arrow(_Stream(int(address)), name)
 
@@ -92,7 +292,6 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
     """Return a column as an array.
 
     Args:
-        column: A ``pyarrow.ChunkedArray``.
         name: The name of the column or of its table for the user.
         of_table: The name of the column in its table; None for a column without a table.
 
@@ -125,11 +324,7 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
 
 
 def refuse_dataset(value: Any, name: str) -> None:
-    """Refuse a pyarrow or Hugging Face data set, whose files ``load_dataset()`` reads.
-
-    Raises:
-        ArgumentError: It is one.
-    """
+    """Refuse a pyarrow or Hugging Face data set, whose files ``load_dataset()`` reads."""
     fixes = {
         "pyarrow.dataset": 'load_dataset("parquet", files=dataset.files, target="y"), or its to_table()',
         "datasets": 'load_dataset("arrow", files="data", target="y") after its save_to_disk("data")',

@@ -18,7 +18,6 @@ class Leaf:
 
     Attributes:
         kind: Its type in a batch; the type of objects for text, whose values are bytes.
-        shape: The shape of one example.
     """
 
     kind: np.dtype[Any]
@@ -49,11 +48,7 @@ class Blocks(ABC):
         return ""
 
     def check(self) -> None:
-        """Check early for later errors, as far as it takes little time.
-
-        Raises:
-            ArgumentError: See ``pieces``.
-        """
+        """Check early for later errors, as far as it takes little time."""
         return
 
     @property
@@ -62,11 +57,7 @@ class Blocks(ABC):
         return self
 
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
-        """Decode the examples of ``encoded`` with these indices.
-
-        Raises:
-            ArgumentError: One of them cannot be decoded.
-        """
+        """Decode the examples of ``encoded`` with these indices."""
         return arrays
 
     def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
@@ -82,11 +73,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Decode a block, piece by piece: the arrays of consecutive examples, in the order of the leaves.
-
-        Raises:
-            ArgumentError: The file has changed or is damaged, or a value is missing.
-        """
+        """Decode a block, piece by piece: the arrays of consecutive examples, in the order of the leaves."""
 
     def read(self, block: int) -> list[Array]:
         """Decode a block."""
@@ -102,8 +89,6 @@ class Single(Blocks):
     """Examples that are decoded one by one, or some of them together.
 
     Args:
-        structure: The structure of an example.
-        examples: Number of examples.
         together: Number of examples of a block.
     """
 
@@ -113,11 +98,7 @@ class Single(Blocks):
 
     @abstractmethod
     def take(self, indices: Array) -> list[Array]:
-        """Decode the examples with these indices: an array for each leaf.
-
-        Raises:
-            ArgumentError: A file has changed or is damaged.
-        """
+        """Decode the examples with these indices: an array for each leaf."""
 
     def pieces(self, block: int) -> Iterator[list[Array]]:
         """Decode a block."""

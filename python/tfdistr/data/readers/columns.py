@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Blocks, Leaf, leaves_of
-from tfdistr.data.readers.column_forms import (
+from tfdistr.data.readers.arrow_tables import (
     ColumnForm,
     Refuse,
     bytes_of,
@@ -26,7 +25,8 @@ from tfdistr.data.readers.column_forms import (
     uneven_lists,
     values_of,
 )
-from tfdistr.data.readers.images import Images
+from tfdistr.data.readers.blocks import Array, Blocks, Leaf, leaves_of
+from tfdistr.data.readers.image_folder import Images
 from tfdistr.errors import ArgumentError
 
 
@@ -41,7 +41,6 @@ class Wanted:
             missing value is an error.
         matrix: Whether several columns become one matrix; None for a matrix if all are numbers.
         image_size: Height and width to which images are resized; None if those of a column have one size.
-        color_mode: The colors of images.
     """
 
     features: tuple[str, ...] | None
@@ -70,11 +69,9 @@ class FileColumns:
     Args:
         schema: The schema of the first file, a ``pyarrow.Schema``.
         path: The path of this file.
-        wanted: The user's choice.
         first: Reads the first rows of a column. Only lists and images need it.
 
     Attributes:
-        names: The names of all columns that are read.
         structure: What an example is; see ``Blocks``.
         encoded_structure: The same, with images as bytes.
         images: The decoder of each column with images.
@@ -107,11 +104,7 @@ class FileColumns:
         self._check_fill(schema)
 
     def check(self, schema: Any, path: str) -> None:
-        """Check that a file has the same columns as the first file.
-
-        Raises:
-            ArgumentError: A column is missing, or has another type.
-        """
+        """Check that a file has the same columns as the first file."""
         for name in self.names:
             _check_there(name, schema, path)
             if _form_in(schema, name, path) != self._forms[name]:
@@ -123,11 +116,7 @@ class FileColumns:
                 )
 
     def arrays(self, table: Any, where: Where) -> list[Array]:
-        """Convert a table or a record batch to the arrays of the leaves.
-
-        Raises:
-            ArgumentError: A value is missing, a list has another size, or an image cannot be decoded.
-        """
+        """Convert a table or a record batch to the arrays of the leaves."""
         return self.decoded(self.encoded(table, where), lambda row: Where(where.path, where.row + row))
 
     def encoded(self, table: Any, where: Where) -> list[Array]:
@@ -135,12 +124,7 @@ class FileColumns:
         return [array for part in self._parts for array in self._arrays_of(part, table, where)]
 
     def decoded(self, arrays: list[Array], where: Callable[[int], Where]) -> list[Array]:
-        """Decode the images of rows.
-
-        Args:
-            arrays: The rows, with images as bytes.
-            where: Returns the place of each of the rows.
-        """
+        """Decode the images of rows; ``where`` returns the place of each of the rows."""
         if not self.images:
             return arrays
         names = [name for part in self._parts for name in part.leaves]
@@ -375,9 +359,7 @@ class TableBlocks(Blocks):
     """The rows of files of tables, in the order of the files.
 
     Args:
-        columns: The columns that are read.
         places: For each block, its file, and the number of its first row there.
-        rows: For each block, the number of its rows.
     """
 
     def __init__(self, columns: FileColumns, places: list[Where], rows: list[int]) -> None:
@@ -389,11 +371,7 @@ class TableBlocks(Blocks):
 
     @abstractmethod
     def tables(self, block: int) -> Iterator[tuple[Any, Where]]:
-        """Read a block: tables of ``together`` rows at most, and their places.
-
-        Raises:
-            ArgumentError: The file has changed or is damaged.
-        """
+        """Read a block: tables of ``together`` rows at most, and their places."""
 
     def pieces(self, block: int) -> Iterator[list[Array]]:
         """Decode a block."""

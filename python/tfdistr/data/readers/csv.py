@@ -28,27 +28,20 @@ class CsvBlocks(Blocks):
     """The rows of text files, in the order of the files.
 
     Args:
-        files: The paths.
-        sizes: The sizes of the files, if they were described before; else an empty sequence.
-        wanted: The columns.
-        delimiter: The character between two values.
         types: The type of each column; see ``scan``.
-        rows: The number of rows of each file.
-
-    Raises:
-        ArgumentError: A file has changed, or a column cannot be read.
+        wanted: The columns; see ``Wanted``.
     """
 
     only_once = True
 
     def __init__(
-        self, files: Sequence[str], sizes: Sequence[int], wanted: Wanted, delimiter: str,
-        types: Mapping[str, str], rows: Sequence[int],
+        self, files: Sequence[str], sizes: Sequence[int], *, delimiter: str, types: Mapping[str, str],
+        rows: Sequence[int], **wanted: Any,
     ) -> None:  # fmt: skip
         pyarrow, *_ = _import()
         self._files, self._delimiter, self._rows = open_all(files, sizes), delimiter, rows
         self._types = {name: _type(pyarrow, kind) for name, kind in types.items()}
-        self._columns = FileColumns(pyarrow.schema(list(self._types.items())), files[0], wanted)
+        self._columns = FileColumns(pyarrow.schema(list(self._types.items())), files[0], Wanted(**wanted))
         self.structure = self._columns.structure
         self.ends = np.cumsum(rows, dtype=np.int64)
 
@@ -170,9 +163,3 @@ def _damaged(path: str, error: Exception) -> ArgumentError:
         received=f"{path}: {first_line(error)}",
         fix="Correct the file, or pass delimiter=';', for example.",
     )
-
-
-def open_csv(files: Any, sizes: Any, options: Mapping[str, Any]) -> CsvBlocks:
-    """Open the files that are described."""
-    wanted = {name: options[name] for name in ("features", "target", "fill", "matrix")}
-    return CsvBlocks(files, sizes, Wanted(**wanted), options["delimiter"], options["types"], options["rows"])

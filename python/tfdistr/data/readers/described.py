@@ -16,8 +16,7 @@ from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.blocks import Blocks, leaves_of
 from tfdistr.data.readers.csv import scan
 from tfdistr.data.readers.examples import example_options
-from tfdistr.data.readers.image_folder import find_folder
-from tfdistr.data.readers.images import image_options
+from tfdistr.data.readers.image_folder import find_folder, image_options
 from tfdistr.data.readers.paths import find_files, sizes_of
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool
@@ -46,11 +45,7 @@ class FileDataset(Dataset):
     of_source: str = ""
 
     def open(self) -> Blocks:
-        """Open the files.
-
-        Raises:
-            ArgumentError: A file has changed, or is damaged.
-        """
+        """Open the files."""
         source = FORMATS[self.name].open(self.files, self.sizes, self.options)
         if source.identity != self.of_source:
             raise ArgumentError(
@@ -80,11 +75,7 @@ class FileDataset(Dataset):
         return f"the data set {self.name!r}, {self.examples} examples, {len(names)} files, {digest}"
 
     def arrays(self) -> Any:
-        """Return all examples as NumPy arrays: ``(x, y)``, or ``x`` if there is no target.
-
-        Raises:
-            ArgumentError: A file has changed or is damaged, or a value is missing.
-        """
+        """Return all examples as NumPy arrays: ``(x, y)``, or ``x`` if there is no target."""
         source = self.open()
         read = [source.read(block) for block in range(len(source.ends))]
         leaves = leaves_of(source.structure)
@@ -137,14 +128,14 @@ class Format:
     """A format of files.
 
     Attributes:
-        module: The module that reads it, and its function that opens the files.
+        reader: The module that reads it, and its class.
         options: Checks the arguments of the format.
         endings: The endings of the files of a folder.
         find: Returns the absolute paths for the argument ``files``.
         prepare: Reads the files when they are described, and returns more options.
     """
 
-    module: tuple[str, str]
+    reader: tuple[str, str]
     options: Callable[..., dict[str, Any]]
     endings: tuple[str, ...] = ()
     find: Callable[[Any], tuple[str, ...]] | None = None
@@ -152,17 +143,13 @@ class Format:
 
     def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, Any]) -> Blocks:
         """Open files, whose sizes are empty if they are not known."""
-        module, function = self.module
-        opened: Blocks = getattr(import_module(module), function)(files, sizes, options)
-        return opened
+        module, name = self.reader
+        reader: Callable[..., Blocks] = getattr(import_module(f"tfdistr.data.readers.{module}"), name)
+        return reader(files, sizes, **options)
 
 
 def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDataset:
-    """Describe a data set in files; see ``load_dataset()``.
-
-    Raises:
-        ArgumentError: An argument is not valid, or the files are not.
-    """
+    """Describe a data set in files; see ``load_dataset()``."""
     kind = FORMATS[name]
     options = kind.options(**arguments)
     found = kind.find(files) if kind.find else find_files(files, kind.endings)
@@ -261,16 +248,14 @@ def _csv_options(delimiter: Any = None, **arguments: Any) -> dict[str, Any]:
     return {**table_options(**arguments), "delimiter": delimiter or ","}
 
 
-_HERE = "tfdistr.data.readers"
-
 #: The formats by name.
 FORMATS = {
-    "parquet": Format((f"{_HERE}.parquet", "open_parquet"), _image_table_options, (".parquet", ".pq")),
-    "csv": Format((f"{_HERE}.csv", "open_csv"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
-    "arrow": Format((f"{_HERE}.arrow", "open_arrow"), _image_table_options, (".arrow", ".feather")),
-    "image_folder": Format((f"{_HERE}.image_folder", "open_images"), image_options, find=find_folder),
-    "tfrecord": Format((f"{_HERE}.tfrecord", "open_tfrecord"), example_options, (".tfrecord", ".tfrecords")),
+    "parquet": Format(("arrow", "ParquetBlocks"), _image_table_options, (".parquet", ".pq")),
+    "csv": Format(("csv", "CsvBlocks"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
+    "arrow": Format(("arrow", "ArrowBlocks"), _image_table_options, (".arrow", ".feather")),
+    "image_folder": Format(("image_folder", "ImageFolder"), image_options, find=find_folder),
+    "tfrecord": Format(("record_files", "TFRecordExamples"), example_options, (".tfrecord", ".tfrecords")),
     "arrayrecord": Format(
-        (f"{_HERE}.arrayrecord", "open_arrayrecord"), example_options, (".arrayrecord", ".array_record")
+        ("record_files", "ArrayRecordExamples"), example_options, (".arrayrecord", ".array_record")
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.readers.blocks import Array, Leaf, Single
-from tfdistr.data.readers.paths import File, first_line
+from tfdistr.data.readers.paths import first_line, open_all
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
@@ -26,16 +27,14 @@ class Examples(Single):
     """The examples of files of records, in the order of the files.
 
     Args:
-        files: The files.
-        counts: The number of records of each file.
         features: The type, the shape and the default value of each feature.
-        target: The names of the features of ``y``.
-        alone: Whether ``y`` is one feature alone, and no dictionary.
+        target: The names of the features of ``y``; a name alone for one feature that is no dictionary.
     """
 
-    def __init__(self, files: Sequence[File], counts: Sequence[int], features: Features, target: Any) -> None:
-        self._files, self._features = files, features
-        self._file_ends = np.cumsum(counts, dtype=np.int64)
+    def __init__(self, files: Sequence[str], sizes: Sequence[int], features: Features, target: Any) -> None:
+        self._files, self._features = open_all(files, sizes), features
+        self._file_ends = np.cumsum(self.open_files(files), dtype=np.int64)
+        self._lock = threading.Lock()
         targets = (target,) if isinstance(target, str) else target or ()
         parts: list[Any] = [_structure([name for name in features if name not in targets], features)]
         self._names = [sorted(name for name in features if name not in targets)]
@@ -45,12 +44,12 @@ class Examples(Single):
         super().__init__(tuple(parts), int(self._file_ends[-1]), _TOGETHER)
 
     @abstractmethod
-    def records(self, file: int, numbers: Sequence[int]) -> Sequence[bytes]:
-        """Return the records of a file with these numbers.
+    def open_files(self, paths: Sequence[str]) -> Sequence[int]:
+        """Open the files, and return the number of records of each."""
 
-        Raises:
-            ArgumentError: The file has changed or is damaged.
-        """
+    @abstractmethod
+    def records(self, file: int, numbers: Sequence[int]) -> Sequence[bytes]:
+        """Return the records of a file with these numbers."""
 
     def check(self) -> None:
         """Decode the first record of each file."""

@@ -19,7 +19,6 @@ def find_files(files: Any, endings: Sequence[str]) -> tuple[str, ...]:
     Args:
         files: A path, a pattern such as "part-*.parquet", a folder, or a list of them. The files of a pattern
             and of a folder are sorted by name.
-        endings: The endings of the files of a folder.
 
     Raises:
         ArgumentError: There is no such file, or a folder or a pattern has none.
@@ -61,11 +60,7 @@ def sizes_of(files: Sequence[str]) -> tuple[int, ...]:
 
 
 def open_all(files: Sequence[str], sizes: Sequence[int]) -> list[File]:
-    """Open files. Their sizes are empty, or those that were described before.
-
-    Raises:
-        ArgumentError: A file was removed, or has another size.
-    """
+    """Open files. Their sizes are empty, or those that were described before."""
     known: Sequence[int | None] = sizes or [None] * len(files)
     return [File(path, size) for path, size in zip(files, known, strict=True)]
 
@@ -74,7 +69,6 @@ class File:
     """A file that must not change while it is read.
 
     Args:
-        path: Its path.
         size: Its size in bytes when the data set was described, if that is known.
 
     Raises:

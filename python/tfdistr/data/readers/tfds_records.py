@@ -51,10 +51,7 @@ class Kept:
     workers may do this at the same time, because they write the same values.
 
     Args:
-        records: The records of all examples.
         decode: Makes an example from a record. The same record must always give the same example.
-        specs: The types of the examples and of batches of them.
-        memory: The memory for the examples.
     """
 
     def __init__(self, records: Records, decode: Decode, specs: Specs, memory: HostMemory) -> None:

@@ -1,4 +1,4 @@
-"""The exchange of values between replicas, within a step of Keras's ``fit``."""
+"""The exchange of values between replicas, within a step of Keras's ``fit``, and ``gather()``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.describe import describe
 
 _ATTRIBUTE = "tfdistr_step"
 
@@ -27,7 +28,6 @@ class ReplicaStep:
     """The step of one replica, among replicas whose rows make up a global batch.
 
     Args:
-        weights: The weights of the replicas.
         present: 0 if the replica has no rows but a row of zeros in their place, else 1; None for surely 1.
         index: The number of the replica, in the order of the rows of the batch.
         count: Number of replicas.
@@ -133,11 +133,7 @@ def current_step() -> ReplicaStep | None:
 
 
 def check_no_strange_optimizer(error: BaseException | None = None) -> None:
-    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised.
-
-    Raises:
-        ArgumentError: Its gradients would be summed without the workers' weights.
-    """
+    """Refuse an optimizer that the model does not hold, at work here or where ``error`` was raised."""
     optimizer = tf_internals.optimizer_at_work(error)
     if optimizer is not None:
         raise ArgumentError(
@@ -166,3 +162,68 @@ def scale(value: Any, factor: tf.Tensor) -> Any:
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(scale(value.values, factor), value.indices, value.dense_shape)
     return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))
+
+
+def gather(value: Any) -> tf.Tensor:
+    """Gather the rows of all workers.
+
+    For a loss that compares the examples of a batch with each other: a contrastive loss (SimCLR, CLIP), a
+    balance term, a distance of distributions. Call it in the loss, in the model or in ``train_step``, in the
+    steps of Keras's ``fit`` and of ``distributed_fit()``. Every worker then computes the loss of the whole
+    batch, and the gradient is that of one worker, also if the rows are split unevenly.
+
+    On one worker, outside of a strategy, and while Keras builds a model, it returns its input. With
+    ``virtual_workers`` it gathers the rows of all of them.
+
+    Args:
+        value: A dense tensor of shape ``(rows, ...)``: numbers or logical values of this worker's rows.
+
+    Returns:
+        A tensor of the same type, with the rows of all workers in the order of the global batch. Its gradient
+        goes back to these rows.
+
+    Raises:
+        ArgumentError: ``value`` is not of the form above, or the call is in the scope of a strategy with
+            several workers, but not in a Keras step.
+
+    Example:
+        >>> def clip_loss(y_true, y_pred):
+        ...     images, texts = tf.split(tfdistr.gather(y_pred), 2, axis=1)
+        ...     logits = images @ tf.transpose(texts)
+        ...     pairs = tf.range(tf.shape(logits)[0])
+        ...     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(pairs, logits))
+        >>> float(clip_loss(None, tf.eye(2, 4)))
+        0.5032044649124146
+    """
+    tensor = _rows(value)
+    if tf_internals.keras_is_symbolic():
+        return tensor
+    step = current_step()
+    if step is not None:
+        return step.gather(tensor)
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        alone = tf.distribute.in_cross_replica_context()
+        raise ArgumentError(
+            "gather() must be called in a step of Keras's fit(), evaluate() or predict().",
+            received=f"a call in {'the scope of a strategy' if alone else 'strategy.run()'}, for {replicas} "
+            "replicas",
+            fix="Call it in the loss, the model or train_step(). In a custom training loop call "
+            "tf.distribute.get_replica_context().all_gather(value, axis=0) on the replicas.",
+        )
+    return tensor
+
+
+def _rows(value: Any) -> tf.Tensor:
+    dense = not isinstance(value, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices)
+    try:
+        tensor = tf.convert_to_tensor(value) if dense else None
+    except (TypeError, ValueError):
+        tensor = None
+    if tensor is None or tensor.shape.rank in (None, 0) or tensor.dtype == tf.string:
+        raise ArgumentError(
+            "`value` must be a dense tensor of numbers whose first dimension is the rows.",
+            received=describe(value) if tensor is None else f"a {tensor.dtype.name} of shape {tensor.shape}",
+            fix="Convert it: ragged rows by value.to_tensor(shape=...), a number to one for each row.",
+        )
+    return tensor

@@ -12,13 +12,7 @@ log = logging.getLogger("tfdistr")
 
 
 class LossWatch:
-    """A check of every loss of this worker in the training step, which adds two small operations per step.
-
-    Args:
-        collectives: Exchanges the result with the peers.
-        num_workers: Number of workers.
-        index: Index of this worker.
-    """
+    """A check of every loss of this worker in the training step, which adds two small operations per step."""
 
     def __init__(self, collectives: Collectives, num_workers: int, index: int) -> None:
         self._collectives = collectives

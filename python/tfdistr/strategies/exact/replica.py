@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -14,14 +14,36 @@ from tfdistr.collectives.comparison import check_variable
 from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.ring import TensorFlowCollectives
 from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to_tensorflow
-from tfdistr.data.pipeline.element_shapes import WithoutFirstLook, has_known_shapes
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
-from tfdistr.strategies.build import disable_xla, let_keras_build
+from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.nan_loss import LossWatch
-from tfdistr.strategies.exact.step_context import StepContext
 from tfdistr.strategies.join import training_jobs
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """The context of a step. ``OneReplica.within()`` changes it temporarily.
+
+    Attributes:
+        reported_replicas: The number of replicas that Keras sees; None for the real number.
+        share: The virtual worker (``Share``) whose step is being traced, or ``NoPeers``.
+        present: 0 in a step for which this worker has no examples, so that it adds nothing to a sum; else 1.
+            None if every worker has examples.
+        known_rows: The number of rows of the global batch, a float32 scalar; None to ask the peers.
+        never_empty: Whether every worker has at least one row.
+        sums: Sums over the workers of variables, by the id of the variable: no peer is asked for them.
+        local_only: Whether only this worker runs this: other variables have this worker's values.
+    """
+
+    reported_replicas: int | None = None
+    share: Any = None
+    present: tf.Tensor | None = None
+    known_rows: tf.Tensor | None = None
+    never_empty: bool = False
+    sums: Mapping[int, tf.Tensor] = field(default_factory=dict)
+    local_only: bool = False
 
 
 class OneReplica(tf_internals.MultiWorkerExtended):

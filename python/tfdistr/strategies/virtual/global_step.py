@@ -29,12 +29,7 @@ from tfdistr.strategies.virtual.stages import Stages, apart
 
 
 class VirtualWorkers:
-    """The virtual workers of this worker.
-
-    Args:
-        extended: Runs the replica.
-        count: Number of virtual workers of all workers.
-    """
+    """The virtual workers of this worker; ``count`` is the number of those of all workers."""
 
     def __init__(self, extended: OneReplica, count: int) -> None:
         self._extended = extended
@@ -53,7 +48,6 @@ class VirtualWorkers:
         """Make a step of Keras's ``fit``, ``evaluate`` or ``predict``.
 
         Args:
-            model: The model.
             fn: Its ``train_step`` or ``test_step``, or a function that predicts.
             data: This worker's rows of the global batch.
             others: Further arguments of ``fn``.
@@ -65,11 +59,7 @@ class VirtualWorkers:
         return _TracedStep(self._extended, self, model, fn, others, predicts).run(data)
 
     def sum(self, values: Mapping[int, Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Sum tensors over all virtual workers.
-
-        Args:
-            values: The tensors of each of this worker's virtual workers.
-        """
+        """Sum tensors over all virtual workers."""
         nodes = [
             self.tree.total(lambda leaf: list(values[leaf[0]]), add_pairs, node)
             for node in self.tree.nodes(self._extended.worker_index)
@@ -81,11 +71,7 @@ class VirtualWorkers:
 
 
 def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """Run Keras's function for ``strategy.run`` on this worker's virtual workers.
-
-    Raises:
-        ArgumentError: ``fn`` is not a step of Keras's ``fit``, ``evaluate`` or ``predict``.
-    """
+    """Run Keras's function for ``strategy.run`` on this worker's virtual workers."""
     predicting = tf_internals.keras_prediction(fn)
     step = (predicting, fn) if predicting is not None else tf_internals.keras_step(fn, inline=True)
     if step is None or kwargs:
@@ -112,9 +98,6 @@ class _Results:
     """The results of the step of one virtual worker.
 
     Args:
-        step: The step.
-        virtual_worker: Its number.
-        count: Number of virtual workers.
         dtype: The type in which gradients are summed; None for their own.
         predicts: Whether the results are predictions.
     """
@@ -252,12 +235,7 @@ class _TracedStep:
         return traced.step, found
 
     def _exchange(self, exchange: ShareExchange, known: Mapping[int, dict[Any, tf.Tensor]]) -> None:
-        """Sum the values of an exchange over all shares; make its updates.
-
-        Args:
-            exchange: The exchange.
-            known: The known tensors of each of this worker's virtual workers, to which the sums are added.
-        """
+        """Sum the values of an exchange over all shares, add the sums to ``known``, make its updates."""
         sums = self._virtual.sum({v: [each[t.ref()] for t in exchange.values] for v, each in known.items()})
         if not exchange.updates:
             for each in known.values():

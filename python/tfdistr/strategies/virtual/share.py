@@ -31,7 +31,6 @@ class Update:
     """A change of weights by an optimizer.
 
     Attributes:
-        optimizer: The optimizer.
         gradients: The gradients of this share, weighted; None where a weight has no gradient.
         weights: The Keras variables of the gradients.
     """
@@ -47,7 +46,6 @@ def sent_gradients(updates: Sequence[Update], dtype: tf.DType | None) -> tuple[l
     The latter are the values and the indices of the gradients of embeddings.
 
     Args:
-        updates: The updates.
         dtype: The type in which gradients are summed; None for their own.
     """
     dense, slices = [], []
@@ -94,7 +92,6 @@ class ShareStep:
         changed: Keras variables that the step would change.
         values: The new values of these variables; for a variable that sums, the part of this share.
         draws: The number of draws of each random number generator, by its id.
-        logs: The logs of the step.
         logs_are_metrics: Whether these are the values of all metrics.
         examples: Number of rows of the share.
         weight: The part of the global batch that this share has.
@@ -127,7 +124,6 @@ class Share:
         rows: Number of rows of the share, int32.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
-        count: Number of shares.
         may_weigh_loss: Whether the step is Keras's own.
     """
 
@@ -151,12 +147,7 @@ class Share:
         return self._graph is not None and current_graph() is self._graph
 
     def cut_for_updates(self, variable: Any, dtype: tf.DType | None) -> None:
-        """Cut the step where it reads ``variable``, which an optimizer is to change before.
-
-        Args:
-            variable: The Keras variable.
-            dtype: The type in which gradients are summed; None for their own.
-        """
+        """Cut the step where it reads ``variable``, which an optimizer is to change before."""
         if not self.can_wait:
             raise ArgumentError(
                 "With virtual workers, a step can read weights after optimizer.apply() in the step itself "
@@ -213,12 +204,7 @@ def share_step(
     """Make the step ``fn`` of a model on the rows of one virtual worker, without changing anything.
 
     Args:
-        extended: Runs the replica.
-        model: The model.
         fn: The ``train_step`` or ``test_step`` of the model, or a function that predicts.
-        data: The rows of the share.
-        others: Further arguments of ``fn``.
-        virtual_worker: The number of the virtual worker.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
 

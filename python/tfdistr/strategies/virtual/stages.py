@@ -21,7 +21,6 @@ class Stages:
 
     Args:
         inputs: The inputs of the step, tensors of its graph.
-        step: The step, traced in a graph.
         results: The requested tensors.
         function: The function that was traced.
     """

@@ -12,8 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tfdistr.collectives.mpi.message_sums import PLAIN
-from tfdistr.collectives.mpi.shared_memory import SharedSum
-from tfdistr.collectives.mpi.two_levels import sums_of
+from tfdistr.collectives.mpi.two_levels import SharedSum, sums_of
 from tfdistr.errors import JobMismatchError
 
 comm = MPI.COMM_WORLD

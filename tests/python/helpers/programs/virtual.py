@@ -218,7 +218,7 @@ class Notes(logging.Handler):
 
 def compared_machines() -> list[str]:
     """What is logged if worker 1 computes other bits."""
-    from tfdistr.strategies.rounding import compare_machines
+    from tfdistr.strategies.virtual.rounding import compare_machines
 
     class Peers:
         def exchange(self, text: str) -> list[str]:

@@ -7,12 +7,12 @@ import time
 
 from tfdistr.errors import StepTimeoutError
 from tfdistr.training import watchdog
-from tfdistr.utils import interactive
+from tfdistr.utils import processes
 
 watchdog.REACTION, watchdog.LAST_RESORT = 3.0, 2.0
 WHERE, TIMEOUT = sys.argv[1], float(sys.argv[2])
 if WHERE == "session":
-    interactive.lives_on(True)
+    processes.lives_on(True)
 
 
 def stuck() -> None:

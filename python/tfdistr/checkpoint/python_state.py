@@ -1,8 +1,9 @@
-"""The state of callbacks: the numbers, text and arrays among their attributes.
+"""The state of a worker outside of TensorFlow: its callbacks, and the random numbers of each language.
 
-``EarlyStopping``, ``ReduceLROnPlateau``, ``ModelCheckpoint``, ``WarmUp``, Keras's history and most user
-callbacks keep their whole state there. If training has not changed a setting, the user's new value holds.
-The file of a ``CSVLogger`` is cut back to its length at the checkpoint.
+The state of a callback is the numbers, text and arrays among its attributes. ``EarlyStopping``,
+``ReduceLROnPlateau``, ``ModelCheckpoint``, ``WarmUp``, Keras's history and most user callbacks keep their
+whole state there. If training has not changed a setting, the user's new value holds. The file of a
+``CSVLogger`` is cut back to its length at the checkpoint.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import tensorflow as tf
 from keras.callbacks import Callback, CSVLogger, TensorBoard
 
 from tfdistr import tf_internals
+from tfdistr.utils.interrupts import defer_sigint
 
 Array = np.ndarray[Any, Any]
 
@@ -108,7 +111,6 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
     """Return the state of the callbacks, by the name of each callback.
 
     Args:
-        callbacks: The callbacks of this worker.
         arrays: List to which arrays are appended.
         given: The result of ``as_given`` before the training.
     """
@@ -140,9 +142,6 @@ def give_back(
     """Restore the state of callbacks after training has begun.
 
     Args:
-        callbacks: The callbacks of this worker.
-        states: The result of ``state_of``.
-        arrays: The arrays of ``states``.
         given: The result of ``as_given`` before this training. A setting that the user has changed since the
             checkpoint stays.
     """
@@ -176,3 +175,34 @@ def _by_name(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
             name = type(own).__name__
             yield f"{name} {seen[name]}", own
             seen[name] += 1
+
+
+_foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}
+
+
+def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable[[str], object]) -> None:
+    """Add the random numbers of another language to checkpoints.
+
+    Args:
+        get: Called without arguments; returns the state as text.
+        restore: Called with this text; restores the state.
+    """
+    _foreign[language] = (defer_sigint(get), defer_sigint(restore))
+
+
+def random_state(arrays: list[Array]) -> dict[str, Any]:
+    """Return the states of the random numbers."""
+    own = {
+        "python": to_plain(random.getstate(), arrays),
+        "numpy": to_plain(np.random.get_state(), arrays),
+    }
+    return own | {language: str(get()) for language, (get, _) in _foreign.items()}
+
+
+def set_random_state(state: dict[str, Any], arrays: list[Array]) -> None:
+    """Restore the states of the random numbers."""
+    random.setstate(from_plain(state["python"], arrays))
+    np.random.set_state(from_plain(state["numpy"], arrays))
+    for language, (_, restore) in _foreign.items():
+        if language in state:
+            restore(state[language])
