@@ -13,13 +13,6 @@ test_that("the digits come as arrays and as a dataset", {
   expect_named(load_dataset("digits", supervised = FALSE)$arrays(), c("image", "label"))
 })
 
-test_that("a data set that is not there is an error", {
-  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
-  refused(load_dataset("digits", "validation"), "`split` must be one of")
-  refused(load_dataset(3), "`name` must be the name")
-  expect_error(load_dataset("digits", data = "x"), class = "rlib_error_dots_nonempty")
-})
-
 test_that("files of tables are read by name", {
   folder <- withr::local_tempdir()
   frame <- data.frame(a = c(1, 2.5, -3), b = 4:6, word = c("x", "y", "z"), label = c(0L, 1L, 0L))
@@ -58,21 +51,6 @@ test_that("records are described by lists", {
   arrays <- load_dataset("tfrecord", files = file, features = features, target = "y")$arrays()
   expect_identical(dim(arrays[[1L]]), c(3L, 2L, 2L))
   expect_equal(as.vector(arrays[[2L]]), 1:3)
-})
-
-test_that("auto_shard() sets a policy that works, and refuses what can't", {
-  tf <- reticulate::import("tensorflow")
-  dataset <- tf$data$Dataset$range(8L)$batch(2L)
-  policy <- function(dataset) {
-    sub(".*[.]", "", reticulate::py_str(dataset$options()$experimental_distribute$auto_shard_policy))
-  }
-  data <- reticulate::py_str(tf$data$experimental$AutoShardPolicy$DATA)
-  expect_identical(policy(auto_shard(dataset, 4)), sub(".*[.]", "", data))
-  expect_s3_class(auto_shard(dataset, 4), "tensorflow.python.data.ops.dataset_ops.DatasetV2")
-  expect_error(auto_shard(dataset, 4, "file"), "0 files, 4 workers", class = "tfdistr_error_data_shard")
-  expect_error(auto_shard(dataset, 4, "none"), "`policy` must be one of", class = "tfdistr_error_argument")
-  expect_error(auto_shard(dataset, 0), "`num_workers` must be", class = "tfdistr_error_argument")
-  expect_error(auto_shard(1:3), "`dataset` must be a tf.data.Dataset", class = "tfdistr_error_argument")
 })
 
 # What R's value is in Python: its type, its shape and its values.
