@@ -155,11 +155,6 @@ def test_a_run_goes_on_in_the_order_of_a_pydataset(tmp_path):
     same(rest, whole)
 
 
-def test_a_function_may_return_any_iterator(of_arrays):
-    fit = tfdistr.distributed_fit(model, lambda: map(tuple, slices()), validation_data=(X, Y), **JOB)
-    assert fit.history["loss"] == pytest.approx(of_arrays.history["loss"])
-
-
 def test_batches_may_differ_in_their_shapes():
     def texts() -> Iterator[Any]:
         for length in (3, 5, 7, 3):

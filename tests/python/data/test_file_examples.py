@@ -74,17 +74,6 @@ def test_batches_begin_at_any_step(files, monkeypatch):
 
 
 @pytest.mark.parametrize("files", SOME_SETS, indirect=True)
-def test_the_workers_have_each_example_once(files, monkeypatch):
-    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
-    expected = batches(make_source(*files.arrays), 7)
-    parts = [batches(files.described(), 7, workers=3, index=index) for index in range(3)]
-    for step, whole in enumerate(expected):
-        own = [tf.nest.flatten(part[step]) for part in parts]
-        for leaf, array in enumerate(tf.nest.flatten(whole)):
-            np.testing.assert_array_equal(np.concatenate([one[leaf] for one in own]), array)
-
-
-@pytest.mark.parametrize("files", SOME_SETS, indirect=True)
 def test_virtual_workers_have_the_batches_of_arrays(files):
     place = {"virtual_workers": (range(1, 3), 4)}
     assert_same(batches(files.described(), 7, **place), batches(make_source(*files.arrays), 7, **place))

@@ -93,13 +93,6 @@ def test_hyperparameters(train, tmp_path):
         assert len(list((tmp_path / "board" / part).glob("*tfevents*"))) == 1  # the chief's
 
 
-def test_a_callback_of_hyperparameters_in_a_list_is_refused(train, tmp_path):
-    from tensorboard.plugins.hparams import api as hp
-
-    with pytest.raises(tfdistr.ArgumentError, match="The callback of a tracker must be made"):
-        train([hp.KerasCallback(str(tmp_path), {"units": 10})])
-
-
 def steps_of_profile(file: Path) -> set[int]:
     """The numbers of the batches that a profile has."""
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
