@@ -44,39 +44,6 @@ test_that("cluster_lines() and cluster_env() take what tf_config() returns", {
   refused(cluster_env(3), "`cluster` must be what tf_config")
 })
 
-# All the forms in which R users may have jsonlite write these clusters.
-test_that("what jsonlite writes is read", {
-  read <- function(config, ...) {
-    withr::local_envvar(TF_CONFIG = jsonlite::toJSON(config, ...))
-    cluster_from_env()
-  }
-  two <- tf_config(addresses, type = "worker", index = 1)
-  one <- tf_config(addresses[[1L]], type = "worker", index = 0)
-  for (index in list(1L, 1)) {
-    for (workers in list(addresses, as.list(addresses), array(addresses), I(addresses))) {
-      config <- list(cluster = list(worker = workers), task = list(type = "worker", index = index))
-      for (digits in c(0, 4, NA)) {
-        expect_identical(read(config, auto_unbox = TRUE, digits = digits), two)
-        expect_identical(read(config, auto_unbox = FALSE, digits = digits, always_decimal = TRUE), two)
-        expect_identical(read(config, pretty = TRUE), two)
-      }
-    }
-  }
-  first <- addresses[[1L]]
-  for (workers in list(first, list(first), I(first), jsonlite::unbox(first))) {
-    config <- list(cluster = list(worker = workers), task = list(type = "worker", index = 0))
-    for (unbox in c(TRUE, FALSE)) {
-      expect_identical(read(config, auto_unbox = unbox), one)
-      expect_identical(read(config, auto_unbox = unbox, always_decimal = TRUE), one)
-    }
-  }
-  none <- list(
-    cluster = list(worker = addresses, ps = list(), chief = character()),
-    task = list(type = "worker", index = 1)
-  )
-  expect_identical(read(none, auto_unbox = TRUE), two)
-})
-
 test_that("local_cluster() describes workers on this machine, and checks its arguments", {
   cluster <- local_cluster(3, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60)
   expect_s3_class(cluster, c("tfdistr_local_cluster", "tfdistr_cluster"))

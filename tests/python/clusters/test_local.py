@@ -65,20 +65,6 @@ def test_other_numbers_of_workers_are_refused(workers: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("follow", [1, "yes", None])
-def test_follow_is_true_or_false(follow: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"`follow` must be true or false\.\nReceived: "):
-        local_cluster(follow=follow)
-
-
-@pytest.mark.parametrize("seconds", [0, -1.0, True, "60", None, math.nan, math.inf, 10**400])
-def test_start_timeout_is_seconds(seconds: Any) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"`start_timeout` must be a number of seconds above 0\.\nReceived: .*\nFix: "
-    ):
-        local_cluster(start_timeout=seconds)
-
-
 @pytest.mark.parametrize(
     ("env", "rule"),
     [

@@ -143,29 +143,6 @@ def test_workers_in_an_allocation_are_as_it_says(
         monkeypatch.delenv(name)
 
 
-@pytest.mark.slow(reason="a real Slurm, and its timeouts")
-def test_a_job_that_cannot_be_queued_again_goes_on(job: Job) -> None:
-    said: list[str] = []
-
-    def requeue() -> None:
-        ended = subprocess.run(["scontrol", "requeue", job.number], capture_output=True, text=True)
-        said.append(ended.stderr)
-
-    statuses = job.run("finish_late", nodes=2, look=when_ready(2, requeue))
-    assert [status.status for status in statuses] == ["done", "done"]
-    assert "disabled" in said[0]
-
-
-@pytest.mark.slow(reason="a real Slurm, and its timeouts")
-def test_the_daemon_of_a_node_may_be_lost(job: Job) -> None:
-    try:
-        statuses = job.run("finish_late", nodes=2, look=when_ready(2, lambda: job.lab.kill_daemon("n10")))
-        assert [status.status for status in statuses] == ["done", "done"]
-    finally:
-        job.lab.start_node("n10")
-        assert wait_for(lambda: job.lab.states()["n10"] == "idle", 60)
-
-
 # --- The job does not start
 
 

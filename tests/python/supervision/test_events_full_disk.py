@@ -24,7 +24,8 @@ def job(request: pytest.FixtureRequest, small_disk: Disk, _small_servers: None) 
 
 
 def full_disk_warnings(job: Job) -> list[str]:
-    return [event["message"] for event in job.of("warning") if "Cannot write logs and events" in event["message"]]
+    messages = [event["message"] for event in job.of("warning")]
+    return [message for message in messages if "Cannot write logs and events" in message]
 
 
 def test_workers_go_on_without_events_and_logs(job):

@@ -245,7 +245,8 @@ def test_a_worker_that_is_halted_while_the_others_only_wait(
 ) -> None:
     monkeypatch.setattr(supervisor, "HALT_TIMEOUT", 0.5)
     error = job.fail("wait,halt,wait", 3)
-    assert str(error).startswith(f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), and the others")
+    stopped = f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), and the others"
+    assert str(error).startswith(stopped)
     assert [status.status for status in error.workers] == ["stopped", "failed", "stopped"]
 
 

@@ -151,13 +151,6 @@ def test_the_rate_rises_in_equal_parts_from_step_to_step():
     assert seen == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.4, 0.4])
 
 
-@pytest.mark.slow(reason="trains on two workers, or with many steps")
-def test_it_follows_steps_per_epoch_of_data_that_repeats():
-    seen = rates(compiled(), tfdistr.WarmUp(0.1, 0.3, epochs=1), data=batches().repeat(), steps_per_epoch=5,
-                 epochs=2)  # fmt: skip
-    assert seen == pytest.approx([0.1, 0.14, 0.18, 0.22, 0.26, 0.3, 0.3, 0.3, 0.3, 0.3])
-
-
 def test_the_steps_of_an_execution_have_the_rate_of_the_first_one():
     model = compiled(steps_per_execution=2)
     seen = rates(model, tfdistr.WarmUp(0.1, 0.4, epochs=2), epochs=3)
@@ -315,17 +308,6 @@ def test_batches_of_a_function_are_its_own():
         "Received: batch_size=None (the function makes batches)",
         "Fix: Drop the remainder in the function: dataset.batch(size, drop_remainder=True).",
     ]
-
-
-@pytest.mark.slow(reason="trains on two workers, or with many steps")
-def test_a_job_on_two_workers_makes_the_steps_that_one_makes_by_hand():
-    """10 examples in batches of 2 * 2: two steps in an epoch, 8 examples, and twice the learning rate."""
-    fit = tfdistr.distributed_fit(
-        compiled, X, Y, cluster=tfdistr.local_cluster(2), per_worker_batch_size=2, drop_remainder=True,
-        scale_learning_rate="linear", epochs=3, warmup_epochs=2, shuffle=False, seed=1, verbose=0,
-    )  # fmt: skip
-    expected = by_hand([0.1, 0.125, 0.15, 0.175, 0.2, 0.2], [(0, 4), (4, 8)] * 3)
-    assert weights(fit.model) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(("drop", "passes"), [(False, [(0, 4), (4, 8), (8, 10)]), (True, [(0, 4), (4, 8)])])

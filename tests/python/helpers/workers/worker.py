@@ -86,13 +86,6 @@ def lose_peer() -> None:
     sys.exit(1)
 
 
-def lose_peer_after_5_s() -> None:
-    wait_for_all()
-    time.sleep(5)
-    report(RuntimeError("Socket closed"), peer=True)
-    sys.exit(1)
-
-
 def kill() -> None:
     print("reading the data", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
