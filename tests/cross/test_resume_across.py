@@ -80,54 +80,6 @@ def newest(run_dir: str) -> tuple[int, int]:
 
 # --- On two workers
 
-STOPPED = ["after an epoch", "a worker was killed", "the session was killed"]
-#: By the ring a function of data, of which each worker has its share.
-DATA: dict[str, dict[str, Any]] = {"ring": {"x": {"named": "sharded"}, "y": None}, "mpi": {}}
-
-
-@pytest.fixture(scope="module")
-def on_workers(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A function: what a run without a break gives on two workers, from Python."""
-    known: dict[str, Any] = {}
-
-    def full(carrier: str) -> Any:
-        if carrier not in known:
-            folder = tmp_path_factory.mktemp("full")
-            row = job(cluster=WORKERS, communication=carrier, run_dir=str(folder / "run"), **DATA[carrier])
-            known[carrier] = both.ask(row, "python")
-        return known[carrier]
-
-    return full
-
-
-# The carrier, the data and the language that begins take turns. In one language: tests/python/jobs.
-@pytest.mark.slow(reason="trains in R and in Python, with workers")
-@pytest.mark.parametrize(
-    ("carrier", "stopped", "begins", "resumes"),
-    [("ring", STOPPED[0], *PAIRS[0]), ("mpi", STOPPED[1], *PAIRS[1]), ("mpi", STOPPED[2], *PAIRS[0])],
-)
-def test_a_run_on_workers_goes_on(
-    both: Both, on_workers: Any, tmp_path: Path, begins: str, resumes: str, carrier: str, stopped: str
-) -> None:
-    run_dir = str(tmp_path / "run")
-    given = {"cluster": WORKERS, "communication": carrier, "run_dir": run_dir, **DATA[carrier]}
-    if stopped == STOPPED[0]:
-        begun = both.ask(job(**given, epochs=1), begins)
-        assert "value" in begun, begun
-        # The result of the whole run is there for the other language, too.
-        check_same(begun, both.ask(job(**given, epochs=1, resume=True), resumes))
-    elif stopped == STOPPED[1]:
-        failed = both.ask(job(**given, callbacks={"named": "kills_itself"}), begins)
-        assert failed["error"]["class"] == "WorkerFailedError", failed
-        assert failed["error"]["worker"] == 1
-        assert newest(run_dir) == (1, 6)
-    else:
-        killed = job(**given, callbacks={"named": "kills_session"})
-        assert alone(Session(begins, killed, tmp_path / "session")) is None
-        assert newest(run_dir) == (1, 6)
-    check_same(on_workers(carrier), both.ask(job(**given, resume=True), resumes))
-
-
 # --- What is refused
 
 OTHER_DATA = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}

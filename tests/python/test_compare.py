@@ -42,16 +42,6 @@ def compared():
     )  # fmt: skip
 
 
-@pytest.mark.slow(reason="starts parameter servers")
-def test_parameter_servers_are_compared_too(compared):
-    (row,) = tfdistr.compare_strategies(
-        model, X, Y, workers=1, epochs=2, batch_size=16, seed=1,
-        strategies={"parameter_server": {"update": "sync"}},
-    ).rows  # fmt: skip
-    assert (row.strategy, row.workers, row.error) == ("parameter_server", 1, None)
-    assert row.seconds_per_epoch * row.examples_per_second == pytest.approx(40)
-
-
 def test_each_strategy_is_tried_with_each_number_of_workers(compared):
     tried = [(row.strategy, row.workers) for row in compared.rows]
     assert tried == [("one_device", 1), ("multi_worker_mirrored", 1), ("multi_worker_mirrored", 2)]

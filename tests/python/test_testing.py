@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 import re
 import shutil
@@ -186,12 +185,3 @@ def test_it_is_there_without_tensorflow():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (ended.stdout, ended.stderr) == ("set()\n", "")
-
-
-@pytest.mark.slow(reason="trains each model four to nine times")
-def test_the_example_runs():
-    names = {"keras": keras, "tfdistr": tfdistr, "__name__": "__main__"}
-    (example,) = doctest.DocTestFinder(recurse=False).find(assert_same_fit, globs=names)
-    assert len(example.examples) > 7
-    ran = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(example)
-    assert ran.failed == 0

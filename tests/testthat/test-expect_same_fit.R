@@ -65,18 +65,6 @@ test_that("a layer that draws is the reason, and virtual workers are the fix", {
   expect_identical(fits[[1L]]$model$get_weights(), fits[[2L]]$model$get_weights())
 })
 
-test_that("BatchNormalization is the reason, also in a compiled model", {
-  skip_slow("two more trainings")
-  model <- network(reticulate::import("keras")$layers$BatchNormalization(name = "norm"))
-  before <- model$get_weights()
-  expect_reason(
-    expect_same_fit(model, x, y), apart, without,
-    "Reason: the layer \"norm\" normalizes with the rows of one worker only.",
-    "Fix: Use BatchNormalization(synchronized = TRUE), or pass virtual_workers = 2."
-  )
-  expect_identical(model$get_weights(), before)
-})
-
 test_that("a loss of R that is a sum is the reason", {
   skip_slow("two more trainings")
   total <- function(y_true, y_pred) reticulate::import("keras")$ops$sum((y_true - y_pred)^2)

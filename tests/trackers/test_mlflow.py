@@ -126,7 +126,3 @@ def test_a_callback_in_a_list_is_refused(train, run_id):
     assert rule == "The callback of a tracker must be created where its run is: in the worker."
     assert "MlflowCallback in the list `callbacks`" in received
     assert "is_chief()" in fix
-
-
-def test_r(in_r, run_id):
-    check(run_id, in_r("mlflow.R", run_id))

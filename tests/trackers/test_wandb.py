@@ -121,9 +121,3 @@ def test_a_callback_of_a_live_run_is_refused(train, tmp_path):
     ):
         train([WandbMetricsLogger()])
     wandb.teardown()  # ends its process beside this one
-
-
-def test_r(in_r, tmp_path):
-    history = in_r("wandb.R", str(tmp_path))
-    (run,) = runs(tmp_path)
-    check(run, history, range(4))

@@ -6,7 +6,6 @@ import tempfile
 
 import numpy as np
 import pytest
-from paths import TFDS
 
 import tfdistr
 from tfdistr.data import datasets
@@ -154,14 +153,6 @@ def test_a_large_data_set_is_read_one_by_one(prepared, monkeypatch):
     assert described.fits_in_memory()
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 10 * (2 * 4 + 8) - 1)
     assert not described.fits_in_memory()
-
-
-@pytest.mark.mnist
-@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
-def test_mnist():
-    x, y = tfdistr.load_dataset("mnist", "test", data_dir=str(TFDS)).arrays()
-    assert (x.shape, x.dtype) == ((10_000, 28, 28, 1), np.uint8)
-    assert np.bincount(y).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
 
 # --- Errors

@@ -8,9 +8,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
-from paths import TFDS
 
-import tfdistr
 from tfdistr import tf_internals
 from tfdistr.data.order.shard import (
     Policy,
@@ -194,13 +192,6 @@ PIPELINES = {
 def test_the_files_of_a_pipeline_are_counted(name, files):
     count, make = PIPELINES[name]
     assert tf_internals.source_files(make(files)) == count
-
-
-@pytest.mark.mnist
-@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
-def test_mnist_is_one_file():
-    dataset = tfdistr.load_dataset("mnist", "test", data_dir=str(TFDS)).dataset()
-    assert tf_internals.source_files(dataset) == 1
 
 
 # --- The rows of each worker

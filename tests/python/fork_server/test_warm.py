@@ -134,20 +134,6 @@ def test_a_worker_that_imports_the_description_of_a_cluster_starts_no_server(
     assert ran.stdout == "1\n", ran.stderr
 
 
-@pytest.mark.slow(reason="trains after a warm and a cold start")
-def test_a_warm_worker_trains_to_the_bits_of_a_cold_one(tmp_path: Path) -> None:
-    weights = {}
-    for warm in (False, True):
-        fit = tfdistr.distributed_fit(
-            _model, np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2, batch_size=4, seed=3, epochs=2,
-            cluster=local_cluster(1, warm=warm), run_dir=tmp_path / str(warm), callbacks=_parents,
-        )  # fmt: skip
-        weights[warm] = fit.model.get_weights()
-        log = Path(fit.workers[0]["log"]).read_text()
-        assert ("forked by tfdistr.fork_server.server" in log) == warm
-    assert all(np.array_equal(*pair) for pair in zip(weights[False], weights[True], strict=True))
-
-
 @pytest.mark.parametrize("strategy", ["parameter_server", "model_parallel"])
 def test_servers_and_the_chief_start_warm(tmp_path: Path, strategy: str) -> None:
     ps = strategy == "parameter_server"

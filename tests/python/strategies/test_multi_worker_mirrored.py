@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -237,32 +236,6 @@ def test_arguments_and_tf_config_are_checked(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{")
     with pytest.raises(ClusterConfigError):
         tfdistr.MultiWorkerMirroredStrategy()
-
-
-def test_a_train_step_that_is_a_tf_function_works_on_one_worker(monkeypatch):
-    class Own(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = keras.layers.Dense(1, kernel_initializer="zeros")
-
-        def call(self, inputs):
-            return self.body(inputs)
-
-        @tf.function
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((self(x) - y) ** 2)
-            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-            return {"error": loss}
-
-    monkeypatch.setenv("TF_CONFIG", "")
-    with tfdistr.MultiWorkerMirroredStrategy().scope():
-        model = Own()
-        model.compile("sgd", "mse")
-    losses = model.fit(np.ones((4, 2)), np.ones((4, 1)), epochs=2, verbose=0).history["error"]
-    assert losses[0] == pytest.approx(1.0)
-    assert losses[1] < 1.0
 
 
 def test_other_errors_at_the_start_are_passed_on(monkeypatch):

@@ -145,33 +145,6 @@ def test_a_failure_in_r_comes_whole_with_its_call_stack(job: Job) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("behaviours", ["lose_peer,fail_late,lose_peer", "lose_peer,kill_late,lose_peer"])
-def test_the_failures_of_peers_do_not_hide_the_first(job: Job, behaviours: str) -> None:
-    error = job.fail(behaviours, 3)
-    assert error.worker == 1
-    assert "bad loss" in str(error) or "SIGKILL" in str(error)
-    assert [status.status for status in error.workers] == ["failed", "failed", "failed"]
-
-
-def test_nobody_else_is_to_blame_for_a_kill(job: Job) -> None:
-    # What a callback made of the peer's end may look like an error of its own.
-    assert job.fail("fail_later,kill_late", 2).worker == 1
-
-
-@BOTH
-def test_an_unexplained_end_gives_way_to_a_reported_error(job: Job) -> None:
-    assert job.fail("exit_3,fail_late", 2).worker == 1
-
-
-def test_when_there_are_only_failures_of_peers_the_first_is_given(job: Job) -> None:
-    message = str(job.fail("lose_peer,wait", 2))
-    assert message.startswith(
-        f"Worker 0 of 2 on {HOST} lost another worker, and no worker reported an error of its own: "
-        "RuntimeError: Socket closed\n\n"
-    )
-
-
-@BOTH
 def test_a_worker_that_is_killed(job: Job) -> None:
     error = job.fail("wait,wait,kill", 3)
     assert str(error) == (

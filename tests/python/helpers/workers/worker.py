@@ -50,12 +50,6 @@ def fail_late() -> None:
     fail()
 
 
-def fail_later() -> None:
-    wait_for_all()
-    time.sleep(0.8)
-    fail()
-
-
 def fail_and_live() -> None:
     try:
         fail()
@@ -89,12 +83,6 @@ def lose_peer() -> None:
 def kill() -> None:
     print("reading the data", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def kill_late() -> None:
-    wait_for_all()
-    time.sleep(0.4)
-    kill()
 
 
 def segfault() -> None:
