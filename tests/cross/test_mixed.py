@@ -1,7 +1,5 @@
 """Clusters whose workers are sessions of R and of Python, which a user has started by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,9 +75,6 @@ def test_a_run_goes_on_when_the_workers_have_changed_their_languages(tmp_path: P
     full = trained(tmp_path / "1", "mpi", MIXED[0], run("full"))
     trained(tmp_path / "2", "mpi", MIXED[0], run("run", epochs=1))
     assert difference(full, trained(tmp_path / "3", "mpi", MIXED[1], run("run", resume=True)), 0.0) is None
-
-
-# --- Workers that differ
 
 
 def mismatch(received: str) -> dict[str, str | None]:

@@ -1,7 +1,5 @@
 """A run that one language has begun is resumed by the other: the bits are those of a run without a break."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +28,6 @@ def check_same(expected: Any, observed: Any) -> None:
     assert "value" in observed, observed
     assert difference(expected, observed, 0.0) is None
 
-
-# --- In one process
 
 CASES: dict[str, dict[str, Any]] = {
     "arrays": {"validation_split": 0.25, "validation_freq": [1, 3], "class_weight": {"0": 1, "1": 2}},
@@ -77,10 +73,6 @@ def newest(run_dir: str) -> tuple[int, int]:
     epoch, step = names[-1].split("-")
     return int(epoch), int(step)
 
-
-# --- On two workers
-
-# --- What is refused
 
 OTHER_DATA = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
 SAME_MODEL = (

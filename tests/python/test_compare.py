@@ -1,7 +1,5 @@
 """Strategies side by side: what is measured, and what is said where it cannot be."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """`doctor()` and `tfdistr doctor`: what is wrong with a cluster, as seen from here, with a fix for each."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """What ``import tfdistr`` gives, and what it does not do."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import subprocess

@@ -1,7 +1,5 @@
 """The files around the code agree with it: versions, NEWS.md, what the R package leaves out, hooks."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

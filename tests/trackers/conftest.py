@@ -1,7 +1,5 @@
 """Trackers with their real libraries, in the environment of tools/setup-beside.sh."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MLflow's own callback and its real server: one run, of the chief, with the numbers of the fit."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

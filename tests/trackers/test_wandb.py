@@ -1,7 +1,5 @@
 """Weights & Biases, offline, by its own callback: one run, of the chief, with the numbers of the fit."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

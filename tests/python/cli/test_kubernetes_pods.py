@@ -1,7 +1,5 @@
 """The commands of the manifests, each in a network namespace of its own; tests/engines has scripts of R."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

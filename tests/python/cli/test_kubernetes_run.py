@@ -1,7 +1,5 @@
 """`tfdistr kubernetes run`, with a `kubectl` that runs the pods in network namespaces."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`tfdistr run` on several hosts and in a Slurm allocation: what tests/engines does not have."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -39,9 +37,6 @@ def test_sigterm_reaches_scripts_on_hosts(start, net, tmp_path, communication):
     assert process.returncode == 75, said + error
     assert [f"[worker {worker}] saved" in said for worker in (0, 1)] == [True, True]
     assert error.startswith("The script was told to end (SIGTERM).\n")
-
-
-# --- In an allocation of Slurm
 
 
 def allocated(

@@ -1,7 +1,5 @@
 """`tfdistr run`: a script as workers, its output, its end, and what ends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a cluster on this machine is made of: its arguments, ports, and the environment of a worker."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket
@@ -37,9 +35,6 @@ def test_nothing_of_this_imports_tensorflow() -> None:
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
-
-
-# --- Arguments
 
 
 @pytest.mark.parametrize("workers", [3, 3.0, np.int64(3), np.float32(3)])
@@ -85,9 +80,6 @@ def test_env_is_text_to_text(env: Any, rule: str) -> None:
     assert message.startswith(rule)
     assert "\nReceived: " in message
     assert "\nFix: " in message
-
-
-# --- Ports
 
 
 def test_ports_are_different_free_and_out_of_the_kernels_way() -> None:
@@ -158,9 +150,6 @@ def test_the_users_random_numbers_do_not_choose_the_ports() -> None:
     assert free_ports(3) != first
 
 
-# --- What a worker gets
-
-
 # Slow: the fork server imports TensorFlow.
 @pytest.mark.parametrize("warm", mostly_slow([False, True], quick=[False]))
 def test_the_environment_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
@@ -223,8 +212,6 @@ def test_no_worker_is_left_when_a_later_one_cannot_be_started(
     assert len(started) == before
     assert all(process.returncode is not None for process in started)
 
-
-# --- A worker whose parent is gone
 
 _SAY_ALIVE = "from tfdistr.utils.processes import die_with_parent; die_with_parent(); print('alive')"
 

@@ -1,7 +1,5 @@
 """Processes with a TF_CONFIG become the ranks of one MPI, without mpiexec."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Workers of different hosts find out whether they can connect to each other."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

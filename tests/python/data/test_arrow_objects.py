@@ -1,7 +1,5 @@
 """Tables and columns of other libraries, which come by Arrow's C interface."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Datasets, PyDatasets and generators as ``x``: they train as the same arrays, here and on workers."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Data sets by name: the digits that come with the package, and those of TensorFlow Datasets."""
 
-from __future__ import annotations
-
 import tempfile
 
 import numpy as np
@@ -20,9 +18,6 @@ def _own_temporary_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tfds")))
         yield
-
-
-# --- Digits
 
 
 def test_digits_are_those_of_the_source():
@@ -56,9 +51,6 @@ def test_digits_as_a_tensorflow_dataset():
         "image",
         "label",
     }
-
-
-# --- TensorFlow Datasets
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +145,6 @@ def test_a_large_data_set_is_read_one_by_one(prepared, monkeypatch):
     assert described.fits_in_memory()
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 10 * (2 * 4 + 8) - 1)
     assert not described.fits_in_memory()
-
-
-# --- Errors
 
 
 @pytest.mark.parametrize(

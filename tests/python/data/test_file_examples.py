@@ -1,7 +1,5 @@
 """Data sets in files: the batches are those of the same examples in arrays."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path
@@ -95,9 +93,6 @@ def batches_of(arrays: Any) -> list[Any]:
 
 def as_floatx(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
-
-
-# --- Which blocks are decoded
 
 
 class Counted:
@@ -223,9 +218,6 @@ def test_the_log_says_how_files_are_read(tmp_path, shuffle, limit, how, monkeypa
     with caplog.at_level(logging.INFO, logger="tfdistr"):
         make_data(described, WorkerContext(1, 0, BATCH, shuffle=shuffle))
     assert caplog.messages == [f"load_dataset('parquet'): 3 files, {how}"]
-
-
-# --- Files that change
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """The workers of a host hold the data once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -142,9 +140,6 @@ def test_nothing_is_left_where_all_were_killed(job):
     assert job.left == []
     for found in job.found:
         assert not Path(f"/proc/{found['pid']}").exists()
-
-
-# --- The memory itself
 
 
 def joined(workers: int) -> list[HostMemory]:

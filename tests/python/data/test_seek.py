@@ -1,7 +1,5 @@
 """Every source gives the batches of one worker at any number of workers, and from any step on."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

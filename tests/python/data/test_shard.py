@@ -1,7 +1,5 @@
 """How a dataset is split over the workers: the policy chosen, what is read, and the rows of each worker."""
 
-from __future__ import annotations
-
 import logging
 import os
 
@@ -33,9 +31,6 @@ def files(tmp_path_factory) -> list[str]:
             for i in range(10 * number, 10 * number + 10):
                 writer.write(str(i).encode())
     return paths
-
-
-# --- The policy
 
 
 @pytest.mark.parametrize(
@@ -142,9 +137,6 @@ def test_arguments_of_auto_shard(arguments, message):
     assert str(caught.value).startswith(message)
 
 
-# --- What a pipeline reads
-
-
 def parse(record: tf.Tensor) -> tf.Tensor:
     return tf.strings.to_number(record, tf.int64)
 
@@ -192,9 +184,6 @@ PIPELINES = {
 def test_the_files_of_a_pipeline_are_counted(name, files):
     count, make = PIPELINES[name]
     assert tf_internals.source_files(make(files)) == count
-
-
-# --- The rows of each worker
 
 
 def shares(dataset: tf.data.Dataset, workers: int) -> list[list]:
@@ -265,9 +254,6 @@ def test_elements_that_are_no_batches_are_refused():
     )
     assert caught.value.received.startswith("elements of (TensorSpec(shape=(2,), dtype=tf.float64")
     assert caught.value.fix == "Call dataset.batch(batch_size) before fit()."
-
-
-# --- Who splits
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Data sets in files of tables: their columns, and what is refused."""
 
-from __future__ import annotations
-
 import datetime
 import pickle
 import sys
@@ -21,9 +19,6 @@ from tfdistr.data.source import describe_source, make_source
 from tfdistr.errors import ArgumentError
 
 ARGUMENTS = ", ".join(f"`{name}`" for name in datasets.FORMATS["parquet"])
-
-
-# --- What columns become
 
 
 def test_numbers_become_a_matrix_as_in_a_data_frame(tmp_path):
@@ -107,9 +102,6 @@ def test_a_description_is_small_and_says_what_it_is_of(tmp_path):
     assert len({one.identity for one in (described, *others)}) == 3
     of_r = tfdistr.load_dataset("parquet", files=tmp_path, features="age", fill=0.0)
     assert of_r.identity == tfdistr.load_dataset("parquet", files=tmp_path, features=["age"], fill=0).identity
-
-
-# --- What is refused
 
 
 def test_files_that_are_not_there(tmp_path):
@@ -295,9 +287,6 @@ def test_pyarrow_that_is_not_installed(tmp_path, monkeypatch):
     ]
 
 
-# --- Text files
-
-
 def text(path: Path, *lines: str) -> str:
     path.write_text("\n".join(lines) + "\n")
     return str(path)
@@ -353,9 +342,6 @@ def test_text_files_that_are_refused(tmp_path):
     ]
 
 
-# --- Arrow files
-
-
 def test_arrow_files_that_are_refused(tmp_path):
     file = tmp_path / "a.arrow"
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("a", pa.int64())])) as writer:
@@ -367,9 +353,6 @@ def test_arrow_files_that_are_refused(tmp_path):
     assert message[0] == "`files` must be whole Arrow files."
     assert message[1].startswith(f"Received: {file}: ")
     assert message[2] == "Fix: Write the file again, or leave it out."
-
-
-# --- Tables in memory
 
 
 def test_a_table_is_treated_as_a_data_frame():

@@ -1,7 +1,5 @@
 """Warm starts: a fork is what a process of its own would be, and where there is none, workers start cold."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess
@@ -27,8 +25,6 @@ from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(180)
 
-# --- Arguments
-
 
 @pytest.mark.parametrize("make", [local_cluster, lambda **options: ssh_cluster(["a"], **options)])
 @pytest.mark.parametrize("warm", [3, "yes", None])
@@ -50,9 +46,6 @@ def test_what_libraries_read_while_they_are_loaded(name: str) -> None:
 @pytest.mark.parametrize("name", ["TF_CONFIG", "TMPDIR", "PMI_RANK", "TFDISTR_CORES", "MY_FLAG"])
 def test_what_is_told_to_one_process(name: str) -> None:
     assert not is_read_at_load(name)
-
-
-# --- What a fork is
 
 
 def test_forks_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +153,6 @@ def _parents() -> list[Any]:
     words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode().split("\0")
     print("forked by", next((word for word in words if "fork_server.server" in word), "nobody"), flush=True)
     return []
-
-
-# --- Where a worker has to start cold
 
 
 @pytest.fixture

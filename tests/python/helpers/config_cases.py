@@ -1,7 +1,5 @@
 """TF_CONFIGs that are refused, and what is said of each: the rule, what was received, the fix."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -11,8 +11,6 @@ A comment in the line above a block of Python or R says what becomes of it:
 Blocks in other languages are no programs: text and console show what was printed, sh is for a shell.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """What a result is used for: evaluation and prediction, here and on workers, and in other sessions."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess
@@ -51,9 +49,6 @@ def fit() -> FitResult:
 @pytest.fixture(scope="module")
 def cluster() -> tfdistr.LocalCluster:
     return tfdistr.local_cluster(workers=2)
-
-
-# --- Evaluation and prediction
 
 
 def test_virtual_workers_evaluate_where_tensorflow_runs_with_several_threads(monkeypatch):
@@ -215,9 +210,6 @@ def test_what_is_refused(fit, tmp_path, use, message):
         use(fit, tmp_path)
     assert str(caught.value) == "\n".join(message).format(folder=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-# --- A result continues, and to other sessions
 
 
 def test_the_epochs_go_on_as_in_one_run():

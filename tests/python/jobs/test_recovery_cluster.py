@@ -1,7 +1,5 @@
 """Workers that are killed, stopped and told to end: the job continues, and ends as if nothing had been."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -21,8 +19,6 @@ from warm import Process
 
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.supervision.events import EventReader
-
-# --- Told to end
 
 
 @pytest.fixture
@@ -113,9 +109,6 @@ def check_equals_one_process(folder: Path) -> None:
         np.testing.assert_allclose(found["loss"], expected.history["loss"], rtol=0, atol=1e-5)
         for number, weight in enumerate(expected.model.get_weights()):
             np.testing.assert_allclose(found[f"arr_{number}"], weight, rtol=0, atol=1e-5)
-
-
-# --- Started by hand
 
 
 def by_hand(what: str, folder: Path) -> list[Ended]:

@@ -1,7 +1,5 @@
 """Models with several optimizers, of which all continue from a checkpoint."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs of this process whose run directory is in a store; test_stored_workers.py does it with workers."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Iterator

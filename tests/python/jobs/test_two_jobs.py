@@ -1,7 +1,5 @@
 """Two jobs in one run directory: the second is refused, and the first ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

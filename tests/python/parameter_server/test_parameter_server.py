@@ -1,7 +1,5 @@
 """Keras 3 models that many workers train over parameter servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -89,9 +87,6 @@ def check_equal(received: FitResult, expected: FitResult) -> None:
         received.model.optimizer.variables, expected.model.optimizer.variables, strict=True
     ):
         np.testing.assert_allclose(mine.numpy(), other.numpy(), atol=BOUND, rtol=BOUND, err_msg=other.path)
-
-
-# --- Synchronous
 
 
 def two_inputs() -> keras.Model:
@@ -196,9 +191,6 @@ def test_gradients_that_come_too_late_are_dropped_and_counted(servers):
     assert fit.metrics["val_accuracy"] == pytest.approx(fit.model.evaluate(X, Y, verbose=0)[1], abs=BOUND)
 
 
-# --- Asynchronous
-
-
 class Batches(keras.callbacks.Callback):
     """Writes what is called, what cannot be done meanwhile, and stops the training after some batches."""
 
@@ -241,9 +233,6 @@ def test_two_asynchronous_workers_train_and_every_step_counts(servers, tmp_path)
     assert reports == sorted(reports)
     assert fit.model.evaluate(X, Y, verbose=0)[1] > 0.85
     assert not servers.of("warning")
-
-
-# --- What ends a run
 
 
 class KillServer(keras.callbacks.Callback):

@@ -1,7 +1,5 @@
 """Servers that are started by hand, by the command `tfdistr server`, and what ends them."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Functions of R files in jobs of Python. The workers are R processes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
@@ -47,9 +45,6 @@ def check_same(one, other) -> None:
     for mine, theirs in zip(one.model.get_weights(), other.model.get_weights(), strict=True):
         assert np.array_equal(mine, theirs)
     assert one.history == other.history
-
-
-# --- What is wrong with it is said before a worker starts
 
 
 @needs_r
@@ -187,9 +182,6 @@ def test_an_r_that_cannot_be_used(file, tmp_path, monkeypatch, script, said):
     assert message(lambda: tfdistr.r_function(file, "build")) == said.format(r=program)
 
 
-# --- Where the file is needed
-
-
 def test_the_file_must_stay_as_it_is(file):
     function = RFunction(str(file), "build", "another hash")
     changed = message(function.check_file)
@@ -240,9 +232,6 @@ def test_workers_of_parameter_servers_read_no_data_of_r(file):
         "Received: an R function\n"
         "Fix: Pass arrays, a data frame or load_dataset()."
     )
-
-
-# --- Jobs
 
 
 @needs_r

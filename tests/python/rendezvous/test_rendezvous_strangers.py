@@ -1,7 +1,5 @@
 """What others send to the ports of workers that meet is ignored, and who is at a wrong address is named."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """Callbacks of a job: their files are written once and are whole, and TensorBoard can show its own."""
 
-from __future__ import annotations
-
 import csv
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Strategies by name, datasets for a loop of one's own, and who is the chief; training: test_losses.py."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

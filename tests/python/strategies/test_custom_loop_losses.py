@@ -3,8 +3,6 @@
 The reference is a plain loop without a strategy, in the same process; see programs/losses.py.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any
@@ -91,9 +89,6 @@ def test_they_belong_into_the_replica_function(results, run, function):
             "Fix: Put the forward pass, the losses and optimizer.apply() into one function, and call "
             "strategy.run(function, args=(batch,)).",
         ]
-
-
-# --- In this process, without a strategy
 
 
 @pytest.mark.parametrize(

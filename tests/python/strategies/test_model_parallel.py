@@ -1,7 +1,5 @@
 """Layers of one model on several devices, and on workers of a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,7 +1,5 @@
 """The strategy in a loop of one's own, at the start and at the end. Keras's fit is in test_equality.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -20,12 +18,8 @@ import tfdistr
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.network.ports import free_ports
-
-# --- What two workers find
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.strategies.join import start_error
-
-# --- What two workers find
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +133,6 @@ def test_a_barrier_that_a_worker_does_not_come_to(found):
     assert lines[2] == "Fix: See the log of the missing worker."
 
 
-# --- When workers end
-
-
 def test_workers_that_end_at_different_moments_end_well():
     """The second before the chief, the third after it."""
     for worker in run_cluster("leave.py", 3, ["2", "end"], ["0", "end"], ["4", "end"], timeout=120):
@@ -157,9 +148,6 @@ def test_a_failure_reaches_the_worker_that_waits(failing):
     assert "\nValueError: the loss is green\n" in workers[failing].output
     assert f"failure of worker {failing}: ValueError: the loss is green" in workers[1 - failing].output
     assert "\ndone\n" not in workers[1 - failing].output
-
-
-# --- When workers start
 
 
 def run(program: str, *arguments: str, config: str = "") -> str:
@@ -224,9 +212,6 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning(starte
     first = (x.sum(1) ** 2).mean()
     assert result["losses"][0] == pytest.approx(first)
     assert result["losses"][1] < first
-
-
-# --- In this process
 
 
 def test_arguments_and_tf_config_are_checked(monkeypatch):

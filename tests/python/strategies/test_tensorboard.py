@@ -1,7 +1,5 @@
 """TensorBoard's hyperparameters and profiles on two workers, and its events when a worker is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Virtual workers: the same bits on any number of workers and cores, and what they refuse."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -85,8 +83,6 @@ def test_a_model_that_one_worker_has_lost_hangs_nobody():
     for worker in run_cluster("two_models.py", 2, [], timeout=60):
         assert worker.status == 0, worker.output[-3000:]
 
-
-# --- What is refused
 
 REFUSED = {
     "fewer than workers": "must be at least the number of workers.*Received: virtual_workers=1, 2 workers",

@@ -1,7 +1,5 @@
 """Workers run to their end; whatever happens to one of them is said, and none is left."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import time
@@ -26,9 +24,6 @@ pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("job", CARRIERS, indirect=True)
 
 HOST = socket.gethostname()
-
-
-# --- Workers that end well
 
 
 @BOTH
@@ -104,9 +99,6 @@ def test_events_come_on_the_calling_thread(job: Job) -> None:
 def test_many_workers_are_looked_at_less_often() -> None:
     pauses = [supervisor.poll_interval(workers) for workers in (1, 64, 128, 1024)]
     assert pauses == [0.05, 0.05, 0.1, 0.8]
-
-
-# --- Workers that fail
 
 
 @BOTH
@@ -232,9 +224,6 @@ def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
         f"Received: 1 of 2 workers were not: worker 1 (log: {job.run_dir}/logs/worker-1.log)",
         "Fix: See the log for what it waits for, or pass a larger `start_timeout`.",
     ]
-
-
-# --- Ports that another program takes meanwhile
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What others have reported of workers that start or end: docs/threads.md has a row for each test."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

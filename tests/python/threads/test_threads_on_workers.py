@@ -1,7 +1,5 @@
 """What others have reported of several workers, done here: docs/threads.md has a row for each test."""
 
-from __future__ import annotations
-
 import runpy
 from typing import Any
 

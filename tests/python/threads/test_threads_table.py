@@ -1,7 +1,5 @@
 """docs/threads.md and the tests of threads name each other."""
 
-from __future__ import annotations
-
 import re
 
 from paths import ROOT

@@ -1,7 +1,5 @@
 """A compiled model instead of a function: what goes to the workers, what comes back, and what cannot go."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 
@@ -146,9 +144,6 @@ def test_a_job_that_fails_leaves_it_as_it_was():
         tfdistr.distributed_fit(model, X, Y, callbacks=[callback], **JOB)
     for received, wanted in zip(state(model), before, strict=True):
         np.testing.assert_array_equal(received, wanted)
-
-
-# --- Parts of the user's
 
 
 def with_nested_parts() -> keras.Model:

@@ -3,8 +3,6 @@
 Nothing else is raised, and no process is started. `corpus.json` has the values in a form that R reads, too.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

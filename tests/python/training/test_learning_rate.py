@@ -1,7 +1,5 @@
 """Steps, learning rates and the warm-up, against numbers computed by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,8 +12,6 @@ import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.warm_up import scale_learning_rate
-
-# --- Steps
 
 
 @pytest.mark.parametrize(
@@ -80,9 +76,6 @@ def test_a_formula_that_multiplies_by_the_workers_makes_too_many_steps(size, for
     assert counts.sum() == least * examples
 
 
-# --- Learning rates
-
-
 @pytest.mark.parametrize(
     ("arguments", "rate"),
     [((0.1, 4), 0.4), ((0.1, 4, "linear"), 0.4), ((0.1, 4, "sqrt"), 0.2), ((0.1, 4, "none"), 0.1),
@@ -109,8 +102,6 @@ def test_what_cannot_be_scaled_is_refused(arguments, rule, received, fix):
         tfdistr.scaled_learning_rate(*arguments)
     assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
 
-
-# --- The warm-up
 
 X = np.arange(20.0, dtype="float32").reshape(10, 2) / 20
 Y = X.sum(1)
@@ -256,9 +247,6 @@ def test_an_optimizer_is_scaled_at_once_or_with_a_warm_up():
     assert float(optimizer.learning_rate) == pytest.approx(0.8)
     assert scale_learning_rate(keras.optimizers.SGD(SCHEDULES[0]), 1.0, 3) == []
     assert scale_learning_rate(None, 4.0, 3) == []
-
-
-# --- As arguments of distributed_fit()
 
 
 def job(**arguments: Any) -> Any:

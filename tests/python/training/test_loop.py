@@ -209,9 +209,6 @@ def test_a_model_with_a_loop_of_its_own_keeps_it():
     assert not runs_own_loop(changed)
 
 
-# --- Class weights
-
-
 @pytest.mark.parametrize(
     "targets",
     [Y, Y[:, np.newaxis], Y.astype("float32"), np.eye(3, dtype="float32")[Y], (Y > 0)[:, np.newaxis]],

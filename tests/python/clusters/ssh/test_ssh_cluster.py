@@ -1,7 +1,5 @@
 """Workers that ssh starts on several hosts: network namespaces here, each with an ssh server of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -98,9 +96,6 @@ def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatc
     assert (job.run_dir / "logs" / "worker-1.log.1").exists()
 
 
-# --- Hosts and connections that are lost
-
-
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) -> None:
     times: dict[str, float] = {}
@@ -164,9 +159,6 @@ def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: sig
         process.wait()
 
 
-# --- Hosts that are not as they must be
-
-
 def test_hosts_that_cannot_be_reached_are_named(job: Job) -> None:
     error, d = job.fail("finish", "ad"), job.net.address("d")
     assert isinstance(error, ClusterStartError)
@@ -176,9 +168,6 @@ def test_hosts_that_cannot_be_reached_are_named(job: Job) -> None:
     )
     assert str(error).endswith(f"The same Python must be at this path on that host: {sys.executable}.")
     assert (error.worker, error.host) == (1, d)
-
-
-# --- Tunnels
 
 
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")

@@ -5,8 +5,6 @@ It is "nothing", "another node" (the workers share no memory), "two hosts" (of t
 COMMUNICATION says what carries the gradients.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 BEHAVIOURS names what each worker does, by commas; the last name is that of all further workers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
