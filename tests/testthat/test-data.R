@@ -60,20 +60,6 @@ in_python <- function(value, convert = python_data) {
   list(reticulate::py_str(array$dtype), shape, reticulate::py_to_r(array$tolist()))
 }
 
-test_that("arrays keep their type and their dimensions, vectors have one", {
-  expect_identical(in_python(c(1.5, 2)), list("float64", 2L, c(1.5, 2)))
-  expect_identical(in_python(3), list("float64", 1L, 3))
-  expect_identical(in_python(c(named = 1L, 2L)), list("int32", 2L, 1:2))
-  expect_identical(in_python(c(TRUE, FALSE)), list("bool", 2L, c(TRUE, FALSE)))
-  expect_identical(in_python(c("a", "b"))[-1L], list(2L, c("a", "b")))
-  expect_identical(in_python(matrix(1:6, 2L)), list("int32", c(2L, 3L), list(c(1L, 3L, 5L), c(2L, 4L, 6L))))
-  x <- array(runif(24), c(2, 3, 4))
-  converted <- python_data(x, "x")
-  expect_identical(reticulate::py_to_r(converted[[1L]][[2L]][[3L]]), x[2L, 3L, 4L]) # Python counts from 0
-  nan <- python_data(c(1, NA), "x")
-  expect_equal(reticulate::py_to_r(nan$tolist()), c(1, NaN)) # since R 4.5 it comes back as NA
-})
-
 test_that("a factor is class numbers from 0 as a target, and text elsewhere", {
   levels <- factor(c("b", "a", "c"), levels = c("c", "b", "a"))
   expect_identical(in_python(levels, python_targets), list("int32", 3L, c(1L, 2L, 0L)))
@@ -85,16 +71,6 @@ test_that("a factor is class numbers from 0 as a target, and text elsewhere", {
   square <- structure(factor(c("a", "b", "a", "c")), dim = c(2L, 2L))
   expect_identical(in_python(square), list("object", c(2L, 2L), list(c("a", "a"), c("b", "c"))))
   expect_identical(in_python(square, python_targets)[[3L]], list(c(0L, 0L), c(1L, 2L)))
-})
-
-test_that("data frames become a matrix, or columns by name", {
-  expect_identical(
-    in_python(data.frame(a = 1:2, b = c(0.5, 1), c = c(TRUE, FALSE))),
-    list("float64", c(2L, 3L), list(c(1, 0.5, 1), c(2, 1, 0)))
-  )
-  mixed <- data.frame(a = c(1, 2), b = c("x", "y"), c = factor(c("u", "v")))
-  columns <- reticulate::py_to_r(python_data(mixed, "x")$columns)
-  expect_identical(lapply(columns, as.vector), list(a = c(1, 2), b = c("x", "y"), c = c("u", "v")))
 })
 
 test_that("tables and columns of nanoarrow are read by Arrow's C interface", {

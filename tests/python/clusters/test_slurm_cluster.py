@@ -198,19 +198,6 @@ def test_a_job_that_somebody_cancels(job: Job) -> None:
     assert error.fix == "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
 
 
-@pytest.mark.slow(reason="a real Slurm, and its timeouts")
-def test_an_srun_that_is_killed(job: Job, allocate: Callable[..., Allocation]) -> None:
-    allocate("--nodes=2")
-
-    def kill() -> None:
-        guard = next(pid for pid, line in processes_of(job.run_dir).items() if "srun --kill-on" in line)
-        os.kill(guard, signal.SIGKILL)
-
-    error = job.fail("wait", look=when_ready(2, kill))
-    assert "were lost: srun on " in error.message
-    assert error.fix == "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
-
-
 PROGRAM = """
 import sys
 from pathlib import Path

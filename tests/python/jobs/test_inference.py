@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import subprocess
 import sys
 import tempfile
 
@@ -220,32 +219,6 @@ def test_the_epochs_go_on_as_in_one_run():
     for mine, theirs in zip(rest.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert rest.epochs() == {"loss": [3, 4], "accuracy": [3, 4]}
-
-
-BUILD = """
-def build():
-    made = keras.Sequential([keras.layers.Dense(1)])
-    made.compile("adam", "mse")
-    return made
-"""
-READ = """
-import pickle, sys
-import numpy as np
-fit = pickle.loads(open(sys.argv[1], "rb").read())
-np.save(sys.argv[2], fit.predict(np.load(sys.argv[3])))
-"""
-
-
-@pytest.mark.slow(reason="another session loads TensorFlow")
-def test_another_session_predicts_the_same_bits(tmp_path):
-    namespace: dict = {"keras": keras, "__name__": "__main__"}  # of a script, whose functions no other has
-    exec(BUILD, namespace)
-    fit = tfdistr.distributed_fit(namespace["build"], X, Y, **JOB)
-    files = [tmp_path / name for name in ("fit.pkl", "out.npy", "x.npy")]
-    files[0].write_bytes(pickle.dumps(fit))
-    np.save(files[2], X)
-    subprocess.run([sys.executable, "-c", READ, *map(str, files)], check=True, timeout=120)
-    np.testing.assert_array_equal(np.load(files[1]), fit.predict(X))
 
 
 def test_a_pickle_has_the_history_and_trains_on(fit):
