@@ -137,15 +137,6 @@ def test_an_evaluator_that_the_cluster_does_not_list(of_cluster):
     assert [(row.check, row.status) for row in rows] == [("TF_CONFIG", "ok"), (f"worker 0, {address}", "ok")]
 
 
-def test_an_error_of_a_look_is_passed_on(of_cluster, monkeypatch):
-    async def fail(*_: object) -> list[Row]:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(diagnosis, "_own", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        of_cluster(["127.0.0.1:2222"])
-
-
 def test_a_task_of_slurm_is_looked_at_as_one_of_its_step(of_cluster, monkeypatch):
     task = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_ID": "1",
             "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0", "SLURM_LOCALID": "1",

@@ -4,13 +4,12 @@ import datetime
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from file_sets import NUMBERS, columns, matrix, parquet_numbers, write_parquet
+from file_sets import columns, parquet_numbers, write_parquet
 from tables import refused, write
 
 import tfdistr
@@ -355,42 +354,12 @@ def test_arrow_files_that_are_refused(tmp_path):
     assert message[2] == "Fix: Write the file again, or leave it out."
 
 
-def test_a_table_is_treated_as_a_data_frame():
-    table = pa.table({name: columns()[name] for name in NUMBERS})
-    expected = matrix(*NUMBERS).astype(np.float32)
-    for given in (table, table.combine_chunks().to_batches()[0]):
-        source = make_source(given, columns()["label"])
-        assert source.columns == NUMBERS
-        np.testing.assert_array_equal(source.by_rows[0].astype(np.float32), expected)
-    mixed = pa.table(
-        {
-            "category": pa.array(["u", "v"]).dictionary_encode(), "number": [1, 2],
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4.0)), 2),
-        }
-    )  # fmt: skip
-    (found,) = make_source(mixed).parts
-    assert {name: part.tolist() for name, part in found.items()} == {
-        "category": ["u", "v"], "number": [1, 2], "vector": [[0, 1], [2, 3]],
-    }  # fmt: skip
-
-
-def test_tables_that_are_refused(tmp_path):
-    def of(*values: Any) -> list[str]:
-        with pytest.raises(ArgumentError) as caught:
-            make_source(*values)
-        return str(caught.value).splitlines()
-
-    message = [
-        "A column must have a value in each row.",
-        "Received: no value of column 'a' in row 1 of `x`",
-        "Fix: Fill in or drop what is missing: pyarrow.compute.fill_null(column, 0), for example.",
-    ]
-    assert of(pa.table({"a": [1, None]})) == message
-    assert of(pa.table({"a": pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None]), 2)})) == message
-    assert of(pa.table({"a": [datetime.date(2026, 1, 1)]}))[1] == "Received: column 'a' of `x`: date32[day]"
+def test_a_dataset_of_arrow_is_no_table(tmp_path):
     import pyarrow.dataset
 
-    assert of(pyarrow.dataset.dataset(write(tmp_path / "a.parquet", a=[1]))) == [
+    with pytest.raises(ArgumentError) as caught:
+        make_source(pyarrow.dataset.dataset(write(tmp_path / "a.parquet", a=[1])))
+    assert str(caught.value).splitlines() == [
         "`x` must be a table in memory, or files by their names.",
         "Received: an object of class pyarrow._dataset.FileSystemDataset",
         'Fix: Pass load_dataset("parquet", files=dataset.files, target="y"), or its to_table().',
