@@ -1,7 +1,5 @@
 """The environment of the processes that tests start, and what these leave when they are killed."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc

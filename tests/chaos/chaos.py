@@ -235,7 +235,8 @@ def main() -> int:
     kills = ["kill"] * max(given.kills - 1, 0) + ["kill the chief"] * min(given.kills, 1)
     faults = [*kills, "kill during a save", "halt", "delete"]
     random.Random(given.seed).shuffle(faults)
-    found = run(faults, workers=given.workers, communication=given.communication, seed=given.seed)
+    strategy = tfdistr.multi_worker_mirrored(communication=given.communication)
+    found = run(faults, workers=given.workers, strategy=strategy, seed=given.seed)
     print(f"{len(faults)} faults, {given.workers} workers, {given.communication}, {steps}:")
     return verdict(found)
 

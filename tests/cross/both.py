@@ -3,8 +3,6 @@
 A line may ask something of in_types.py instead.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The process with R and Python that evaluates rows (both.py), as tests ask it."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """A process with R and Python, for the rows of all tests of this folder."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

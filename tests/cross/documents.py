@@ -1,7 +1,5 @@
 """Documents that a schema of tfdistr allows, as hypothesis draws them."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows as Python evaluates them, and what is compared of the values of both languages."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Values that cross between R and Python, in the process that has both; see test_types.py."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 from typing import Any

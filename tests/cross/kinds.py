@@ -1,7 +1,5 @@
 """The classes of tfdistr's errors, by the kinds that R's conditions have in their class."""
 
-from __future__ import annotations
-
 from tfdistr import errors
 
 #: The class of R is "tfdistr_error_" and the kind.

@@ -1,7 +1,5 @@
 """What rows name, in Python: models, data, functions, callbacks. In R: models.R. Workers import it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Rows in sessions of their own: of Python (programs/row.py) and of R (programs/row.R)."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

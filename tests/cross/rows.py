@@ -1,7 +1,5 @@
 """The rows of the harness: what they are, and how two observations of one differ."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Some differences are meant: signatures.json lists them, and signatures.schema.json says what an entry has.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -4,8 +4,6 @@ Memory is counted, not time: programs/copies.R says how much more a session need
 array's size.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """R and Python in one process, through rpy2 and reticulate. Each program has a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

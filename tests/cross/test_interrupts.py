@@ -1,7 +1,5 @@
 """Ctrl-C in each phase of a job ends the call with the interrupt of its language, and leaves nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

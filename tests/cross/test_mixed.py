@@ -1,20 +1,12 @@
 """Clusters whose workers are sessions of R and of Python, which a user has started by hand."""
 
-from __future__ import annotations
-
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Processes
-from row_processes import Session, alone, together
+from row_processes import Session, together
 from rows import difference
-
-from tfdistr.network.ports import free_ports
-from tfdistr.rendezvous.config import tf_config
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -83,35 +75,6 @@ def test_a_run_goes_on_when_the_workers_have_changed_their_languages(tmp_path: P
     full = trained(tmp_path / "1", "mpi", MIXED[0], run("full"))
     trained(tmp_path / "2", "mpi", MIXED[0], run("run", epochs=1))
     assert difference(full, trained(tmp_path / "3", "mpi", MIXED[1], run("run", resume=True)), 0.0) is None
-
-
-@pytest.mark.slow(reason="an R session for each worker")
-def test_the_language_of_a_chief_of_servers_changes_no_bit(tmp_path: Path) -> None:
-    row = job(strategy="parameter_server", update="sync")
-    chiefs = {language: chief_of_servers(tmp_path / language, language, row) for language in ("python", "r")}
-    assert "value" in chiefs["python"], chiefs
-    assert difference(chiefs["python"], chiefs["r"], 0.0) is None
-
-
-def chief_of_servers(folder: Path, language: str, row: dict[str, Any]) -> Any:
-    """What a chief gives, with two workers and a parameter server by the command `tfdistr server`."""
-    session = Session(language, row, folder)
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(4)]
-    jobs = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
-    (folder / "cluster.json").write_text(json.dumps(jobs))
-    session.environment |= tf_config(**jobs, type="chief", index=0).to_env()
-    server = [sys.executable, "-m", "tfdistr", "server", "--cluster", str(folder / "cluster.json")]
-    tasks = [("ps", "0"), ("worker", "0"), ("worker", "1")]
-    with Processes() as processes:
-        servers = [processes.start(*server, "--type", kind, "--index", index) for kind, index in tasks]
-        observed = alone(session)
-        for process in servers:
-            said, _ = process.communicate(timeout=60)
-            assert process.returncode == 0, said
-    return observed
-
-
-# --- Workers that differ
 
 
 def mismatch(received: str) -> dict[str, str | None]:

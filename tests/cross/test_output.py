@@ -1,7 +1,5 @@
 """What workers print stays in order and whole: in their log files, and in the session that follows them."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

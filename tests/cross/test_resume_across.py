@@ -1,7 +1,5 @@
 """A run that one language has begun is resumed by the other: the bits are those of a run without a break."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +28,6 @@ def check_same(expected: Any, observed: Any) -> None:
     assert "value" in observed, observed
     assert difference(expected, observed, 0.0) is None
 
-
-# --- In one process
 
 CASES: dict[str, dict[str, Any]] = {
     "arrays": {"validation_split": 0.25, "validation_freq": [1, 3], "class_weight": {"0": 1, "1": 2}},
@@ -77,58 +73,6 @@ def newest(run_dir: str) -> tuple[int, int]:
     epoch, step = names[-1].split("-")
     return int(epoch), int(step)
 
-
-# --- On two workers
-
-STOPPED = ["after an epoch", "a worker was killed", "the session was killed"]
-#: By the ring a function of data, of which each worker has its share.
-DATA: dict[str, dict[str, Any]] = {"ring": {"x": {"named": "sharded"}, "y": None}, "mpi": {}}
-
-
-@pytest.fixture(scope="module")
-def on_workers(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A function: what a run without a break gives on two workers, from Python."""
-    known: dict[str, Any] = {}
-
-    def full(carrier: str) -> Any:
-        if carrier not in known:
-            folder = tmp_path_factory.mktemp("full")
-            row = job(cluster=WORKERS, communication=carrier, run_dir=str(folder / "run"), **DATA[carrier])
-            known[carrier] = both.ask(row, "python")
-        return known[carrier]
-
-    return full
-
-
-# The carrier, the data and the language that begins take turns. In one language: tests/python/jobs.
-@pytest.mark.slow(reason="trains in R and in Python, with workers")
-@pytest.mark.parametrize(
-    ("carrier", "stopped", "begins", "resumes"),
-    [("ring", STOPPED[0], *PAIRS[0]), ("mpi", STOPPED[1], *PAIRS[1]), ("mpi", STOPPED[2], *PAIRS[0])],
-)
-def test_a_run_on_workers_goes_on(
-    both: Both, on_workers: Any, tmp_path: Path, begins: str, resumes: str, carrier: str, stopped: str
-) -> None:
-    run_dir = str(tmp_path / "run")
-    given = {"cluster": WORKERS, "communication": carrier, "run_dir": run_dir, **DATA[carrier]}
-    if stopped == STOPPED[0]:
-        begun = both.ask(job(**given, epochs=1), begins)
-        assert "value" in begun, begun
-        # The result of the whole run is there for the other language, too.
-        check_same(begun, both.ask(job(**given, epochs=1, resume=True), resumes))
-    elif stopped == STOPPED[1]:
-        failed = both.ask(job(**given, callbacks={"named": "kills_itself"}), begins)
-        assert failed["error"]["class"] == "WorkerFailedError", failed
-        assert failed["error"]["worker"] == 1
-        assert newest(run_dir) == (1, 6)
-    else:
-        killed = job(**given, callbacks={"named": "kills_session"})
-        assert alone(Session(begins, killed, tmp_path / "session")) is None
-        assert newest(run_dir) == (1, 6)
-    check_same(on_workers(carrier), both.ask(job(**given, resume=True), resumes))
-
-
-# --- What is refused
 
 OTHER_DATA = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
 SAME_MODEL = (

@@ -1,7 +1,5 @@
 """Each row of rows/ gives the same in Python, in R, and in each through the other."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A document that R's jsonlite has read and written means the same, with each of its settings."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """The functions of R and Python have the same arguments, defaults, first sentences and errors."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

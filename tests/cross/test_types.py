@@ -3,8 +3,6 @@
 The values are drawn (values.py). A process with R and Python (in_types.py) says what becomes of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -78,9 +76,6 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return type(one) is type(other) and one == other
-
-
-# --- There and back
 
 
 def check_of_r(both: Both, value: values.OfR, targets: bool) -> None:

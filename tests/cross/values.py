@@ -4,8 +4,6 @@ A value of R is drawn as R code, with its form in Python by hand: see ``describe
 ``REFUSED`` stands for a value that Python can't hold: an error of tfdistr must say so.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The helpers of the tests of the core are those of the engines, too."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The engines that start workers, each as a caller's program sees it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -5,8 +5,6 @@ CLUSTER is an expression of Python, "None" for a script that an engine starts as
 or "wait" (until somebody ends it). $COMMUNICATION, if set, carries the gradients.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

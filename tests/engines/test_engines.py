@@ -1,7 +1,5 @@
 """One suite for all engines: the numbers of one worker, failures, Ctrl-C, output, what is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

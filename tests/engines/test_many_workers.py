@@ -1,7 +1,5 @@
 """Sixteen and 32 small workers on this machine equal one worker; a killed one of 32 is named, and all end."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs on a Ray cluster of three nodes on this machine. Without Ray tests are skipped, and say so."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

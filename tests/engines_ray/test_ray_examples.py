@@ -1,7 +1,5 @@
 """The examples for users of Ray Tune and of keras-tuner, run as a user runs them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs of distributed_fit() in actors of Ray: the numbers of one process, also after the loss of a node."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

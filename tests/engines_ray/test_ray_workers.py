@@ -1,7 +1,5 @@
 """What becomes of workers in actors of Ray: where they run, how they end, and what is left. No TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

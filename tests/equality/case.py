@@ -1,7 +1,5 @@
 """What a case of the comparison is, and what data most of them use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -15,8 +15,6 @@ pipeline of global batches. `fit` under the strategy gets arrays as a pipeline t
 as they are), `distributed_fit()` as they are; `evaluate` gets a pipeline and `predict` arrays.
 """
 
-from __future__ import annotations
-
 import cases_of_data as cases_of_data
 import cases_of_models as cases_of_models
 import cases_of_rounding as cases_of_rounding

@@ -1,7 +1,5 @@
 """Cases: metrics, inputs, numbers of examples and steps, callbacks that decide."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Cases: kinds of models, layers, losses, optimizers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

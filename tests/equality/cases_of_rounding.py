@@ -4,8 +4,6 @@ The order is all that is different on several workers. The same training in floa
 bound holds. Virtual workers keep the order, so that the bound with them is 0 for both.
 """
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 from case import X, Y, case

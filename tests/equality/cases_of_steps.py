@@ -1,7 +1,5 @@
 """Cases: steps of the user's own, with several optimizers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Cases that differ on several workers by nature, and that virtual workers make equal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Runs cases on clusters of several sizes, and compares what came of them with one worker's results."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

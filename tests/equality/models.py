@@ -1,7 +1,5 @@
 """What most models of the cases have in common."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

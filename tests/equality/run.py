@@ -8,8 +8,6 @@ With "mirrored" the workers are devices of one process. With virtual workers, th
 Prints a line for each case, way and number of workers. Exit status 1 if a case misses its bound or fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

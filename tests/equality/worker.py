@@ -9,8 +9,6 @@ FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot continu
 In a cluster all cases go one way, for TensorFlow makes one strategy per process.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import importlib
 import os

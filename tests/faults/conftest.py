@@ -1,7 +1,5 @@
 """What came of each fault is shown at the end: who said what, after how many seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

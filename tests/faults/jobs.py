@@ -1,7 +1,5 @@
 """Jobs with a fault: started, watched and ended. What each process said, and how long after the fault."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

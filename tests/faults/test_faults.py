@@ -3,8 +3,6 @@
 `make faults` runs all, and prints who saw what after how many seconds; `make test` runs those marked "quick".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -72,9 +70,6 @@ def worker(job: Job, way: str, index: int) -> int:
 
 def names_worker_1(text: str, way: str) -> bool:
     return re.search(r"Worker 1( of 2 on \S+)? (failed|was killed|was stopped)", text) is not None
-
-
-# --- While the job trains
 
 
 def of_each_way(*faults: str) -> Any:
@@ -162,9 +157,6 @@ def test_a_network_that_is_cut_for_5_seconds_ends_nothing(tmp_path, note):
     note("network cut for 5 s", "ring", [Said("trained", 0), Said("trained", 0)], when=False)
 
 
-# --- A worker that makes no step
-
-
 @of_each_way("callback_hangs", "pipeline_hangs")
 def test_a_worker_that_makes_no_step_is_named_with_its_stack(tmp_path, note, way, fault):
     with start(way, tmp_path, fault, **STEP) as job:
@@ -183,9 +175,6 @@ def test_a_slow_step_is_no_failure(tmp_path, note):
     given = {"seconds": 3.0, "epochs": 8}
     with by_hand(tmp_path, "slow_callback", **STEP, **given) as job:
         assert texts(job.wait(120)) == ["trained"] * 2
-
-
-# --- Before the job trains
 
 
 def test_a_worker_that_never_starts_and_a_name_that_does_not_resolve(tmp_path, note):

@@ -1,7 +1,5 @@
 """Workers that Open MPI carries, in the environment of tools/setup-beside.sh."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path

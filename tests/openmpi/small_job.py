@@ -1,7 +1,5 @@
 """A job of a second, for the tests and for the program that Slurm starts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Jobs by Open MPI, whose launcher, or Slurm with PMIx, has to start the workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -29,9 +27,6 @@ from small_job import train
 fit = train({options})
 print(json.dumps([fit.params["communication"], fit.history["loss"]]), flush=True)
 """
-
-
-# --- This machine
 
 
 def test_its_launcher_starts_a_script(one: Any, tmp_path: Path) -> None:
@@ -62,8 +57,6 @@ def test_workers_that_must_use_it_need_its_launcher(tmp_path: Path) -> None:
     with pytest.raises(ClusterStartError, match="only MPICH starts without its launcher"):
         train(cluster=tfdistr.local_cluster(2), strategy=tfdistr.multi_worker_mirrored(communication="mpi"))
 
-
-# --- Slurm
 
 # The nodes are one machine, where interfaces of the network come and go with other tests.
 BY_LOOPBACK = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "lo"}

@@ -1,7 +1,5 @@
 """Fixtures of several tests."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

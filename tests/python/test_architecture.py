@@ -1,7 +1,5 @@
 """docs/architecture.md names what is there."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

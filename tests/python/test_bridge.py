@@ -1,7 +1,5 @@
 """R enters the core by one door."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Strategies side by side: what is measured, and what is said where it cannot be."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -41,16 +39,6 @@ def compared():
         env={"FAILS_WITH_TWO": "1"},
         strategies={"one_device": {"device": "cpu:0"}, "multi_worker_mirrored": None},
     )  # fmt: skip
-
-
-@pytest.mark.slow(reason="starts parameter servers")
-def test_parameter_servers_are_compared_too(compared):
-    (row,) = tfdistr.compare_strategies(
-        model, X, Y, workers=1, epochs=2, batch_size=16, seed=1,
-        strategies={"parameter_server": {"update": "sync"}},
-    ).rows  # fmt: skip
-    assert (row.strategy, row.workers, row.error) == ("parameter_server", 1, None)
-    assert row.seconds_per_epoch * row.examples_per_second == pytest.approx(40)
 
 
 def test_each_strategy_is_tried_with_each_number_of_workers(compared):

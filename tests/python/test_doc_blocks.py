@@ -1,7 +1,5 @@
 """Each block of code in the documents is run and prints what is shown, or its page says why it is not run."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

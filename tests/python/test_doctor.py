@@ -1,7 +1,5 @@
 """`doctor()` and `tfdistr doctor`: what is wrong with a cluster, as seen from here, with a fix for each."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -137,15 +135,6 @@ def test_an_evaluator_that_the_cluster_does_not_list(of_cluster):
     address = f"127.0.0.1:{free_ports(1)[0]}"
     rows = doctor({"cluster": {"worker": [address]}, "task": {"type": "evaluator", "index": 0}}).rows
     assert [(row.check, row.status) for row in rows] == [("TF_CONFIG", "ok"), (f"worker 0, {address}", "ok")]
-
-
-def test_an_error_of_a_look_is_passed_on(of_cluster, monkeypatch):
-    async def fail(*_: object) -> list[Row]:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(diagnosis, "_own", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        of_cluster(["127.0.0.1:2222"])
 
 
 def test_a_task_of_slurm_is_looked_at_as_one_of_its_step(of_cluster, monkeypatch):

@@ -1,7 +1,5 @@
 """N workers give what one worker gives, in some cases of `make equality`."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """The scripts of examples/, run as a user runs them, on small data. Those in R are run by testthat."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """``distributed_fit()`` with real workers: the result of one worker, and what is said when they fail."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy
@@ -34,8 +32,6 @@ def model() -> keras.Model:
     made.compile("sgd", "mse")
     return made
 
-
-# --- Joined by hand, or in this process
 
 CASES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").read_text(), re.MULTILINE)
 QUICK = ["arrays", "sample_weight", "mixed_data_frame", "function_of_batches", "steps", "per_worker_batch"]
@@ -70,9 +66,6 @@ def test_two_processes_equal_this_one(joined, case, tmp_path):
                     assert received[name].shape == expected[name].shape
                     scale = max(1.0, float(np.abs(expected[name]).max()))
                     assert np.abs(received[name] - expected[name]).max() <= BOUND * scale, name
-
-
-# --- Workers that the call starts
 
 
 class FailOnce(keras.callbacks.Callback):

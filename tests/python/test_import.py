@@ -1,11 +1,13 @@
 """What ``import tfdistr`` gives, and what it does not do."""
 
-from __future__ import annotations
-
+import ast
+import functools
 import subprocess
+import symtable
 import sys
 
 import pytest
+from paths import ROOT
 
 import tfdistr
 
@@ -57,3 +59,27 @@ def test_dir_lists_the_public_names():
 def test_other_names_are_refused():
     with pytest.raises(AttributeError, match="module 'tfdistr' has no attribute 'distributed_fitt'"):
         getattr(tfdistr, "distributed_fitt")  # noqa: B009
+
+
+@functools.cache
+def names_in(module: str) -> set[str]:
+    """What a module of the core defines or imports; of a folder, its modules too."""
+    path = ROOT / "python" / module.replace(".", "/")
+    own = [file.stem for file in path.iterdir()] if path.is_dir() else []
+    text = (path / "__init__.py" if own else path.with_suffix(".py")).read_text()
+    symbols = symtable.symtable(text, module, "exec").get_symbols()
+    found = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+    return {*found, *own, "__file__"}
+
+
+def test_what_others_import_of_the_core_is_there():
+    """Nothing else runs all benchmarks, examples and tools, so that a name that has changed would stay."""
+    folders = [ROOT / name for name in ("benchmarks", "examples", "tests", "tools")]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    imports = [
+        (file, node.module, name.name) for file in files for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "tfdistr"
+        for name in node.names
+    ]  # fmt: skip
+    assert len({file for file, *_ in imports if ROOT / "tests" not in file.parents}) > 5
+    assert [each for each in imports if each[2] not in names_in(each[1])] == []

@@ -5,8 +5,6 @@ with the default strategy of TensorFlow, which distributes nothing, in one proce
 replicas.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

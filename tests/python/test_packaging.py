@@ -1,7 +1,5 @@
 """What is handed out: the R package carries the very Python core that the Python package has."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

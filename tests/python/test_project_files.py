@@ -1,9 +1,6 @@
 """The files around the code agree with it: versions, NEWS.md, what the R package leaves out, hooks."""
 
-from __future__ import annotations
-
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -65,54 +62,3 @@ def test_each_slow_test_has_a_reason():
             if (marked or hidden) and path.name != "test_project_files.py":
                 without.append(f"{path.relative_to(ROOT)}:{number + 1}")
     assert not without
-
-
-@pytest.mark.parametrize(
-    ("test", "said"),
-    [
-        ("docs/model.md", "error: T is a path in tests/, or a part of the name of a test: docs/model.md"),
-        ("no_such_test", "error: No test has this in its name: no_such_test"),
-    ],
-)
-def test_no_test_of_this_name(test, said):
-    ended = subprocess.run(["tools/test-one.sh", test], cwd=ROOT, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr.strip()) == (1, said)
-
-
-def test_help_fits_a_screen():
-    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert len(said.splitlines()) <= 40
-    assert max(map(len, said.splitlines())) <= 110
-
-
-def test_the_hooks_are_those_of_make_lint():
-    config = (ROOT / ".pre-commit-config.yaml").read_text()
-    hooks = re.findall(r"^ +entry: (\S+(?: \S+)?)", config, re.MULTILINE)
-    assert len(hooks) >= 5
-    lint = (ROOT / "Makefile").read_text()
-    assert [hook for hook in hooks if hook not in lint] == ["tools/uv.sh lock"]
-
-
-def test_a_release_is_made_of_what_is_committed(tmp_path):
-    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    ended = subprocess.run([tmp_path / "tools" / "release.sh"], capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines() == [
-        "error: A release is made of what is committed.", "Received: ?? tools/",
-        "Fix: Commit these files, or remove them.",
-    ]  # fmt: skip
-    assert not (tmp_path / "dist").exists()
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (["sh", "tools/setup-beside.sh", "flink"], "error: There is no environment of this name: flink"),
-        (["python3", "tools/versions.py", "--only", "9.9"], "no environment has this in its name: 9.9"),
-    ],
-)
-def test_an_environment_that_is_not_known(command, said):
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode != 0
-    assert ended.stderr.splitlines()[-1].endswith(said)

@@ -1,7 +1,5 @@
 """The numbers of the pages are those that `make proof` recorded."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """The bill of materials of a release, and what is said of known vulnerabilities. No advisory is asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

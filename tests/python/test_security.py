@@ -1,7 +1,5 @@
 """Each promise of SECURITY.md names tests that exist."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,4 +1,4 @@
-"""`tools/setup-keras3.sh`: from CRAN, else from a folder, else one line; with small packages of these names."""
+"""`tools/setup-keras3.sh`: from CRAN, else from a folder, else one line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Setup:
     """A checkout with nothing but tools/, and an R without packages, which reaches no CRAN."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.library, self.packages = (folder / name for name in ("checkout", "library", "packages"))
+        folders = (folder / name for name in ("checkout", "library", "packages"))
+        self.root, self.library, self.packages = folders
         shutil.copytree(ROOT / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
         self.library.mkdir()
         programs = folder / "programs"
@@ -103,8 +104,8 @@ def test_from_the_folder_with_what_they_need(setup):
 
 def test_one_line_where_neither_is_there_and_a_new_try_when_the_folder_changes(setup):
     missing = (
-        f"==> keras3 is not installed (CRAN cannot be reached, and {setup.packages} has no source package of it)."
-        " tfdistr works without it."
+        "==> keras3 is not installed (CRAN cannot be reached,"
+        f" and {setup.packages} has no source package of it). tfdistr works without it."
     )
     assert setup.run() == [missing]
     assert setup.run() == []
@@ -129,5 +130,6 @@ def test_the_demo_uses_keras3_if_it_is_there(tmp_path, status, said):
     rscript.write_text(f'#!/bin/sh\ncase "$*" in *find.package*) exit {status};; esac\necho "$@"\n')
     rscript.chmod(0o755)
     env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    ended = subprocess.run([ROOT / "tools" / "demo-r.sh"], env=env, capture_output=True, text=True, check=True)
+    script = ROOT / "tools" / "demo-r.sh"
+    ended = subprocess.run(script, env=env, capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == said

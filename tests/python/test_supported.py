@@ -1,7 +1,5 @@
 """The supported versions: one list of them, and one message outside of them."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

@@ -1,8 +1,5 @@
 """``assert_same_fit()`` with real workers: what it returns, and what it says where results differ."""
 
-from __future__ import annotations
-
-import doctest
 import os
 import re
 import shutil
@@ -40,9 +37,6 @@ def both():
     return network(noise, keras.layers.BatchNormalization(name="norm"))
 
 
-# --- The same
-
-
 def test_it_returns_the_results_in_the_order_of_the_numbers_of_workers():
     random, given = np.random.get_state()[1].copy(), plain()
     before = given.get_weights()
@@ -61,8 +55,6 @@ def test_virtual_workers_have_no_tolerance():
     fits = assert_same_fit(both, X, Y, virtual_workers=2)
     assert all(np.array_equal(*pair) for pair in zip(*(fit.model.get_weights() for fit in fits), strict=True))
 
-
-# --- Not the same
 
 DRAWS = "random numbers for the rows of each worker, so that they depend on the number of workers."
 DRAWS_FIX = "Fix: Pass virtual_workers=2: the numbers then do not depend on the number of workers."
@@ -113,8 +105,6 @@ def test_rounding_is_known_by_the_first_step():
         "after fewer epochs.",
     ]
 
-
-# --- Errors
 
 REFUSED = [
     ({"workers": 2}, "`workers` must have at least two different numbers of workers, to compare the results.",
@@ -176,9 +166,6 @@ def test_a_model_that_fails_is_named_with_the_number_of_workers():
     shutil.rmtree(Path(caught.value.log).parents[1])  # the folder of a job that failed is kept
 
 
-# --- The module
-
-
 def test_it_is_there_without_tensorflow():
     program = (
         "import sys, tfdistr; tfdistr.testing.assert_same_fit; "
@@ -186,12 +173,3 @@ def test_it_is_there_without_tensorflow():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (ended.stdout, ended.stderr) == ("set()\n", "")
-
-
-@pytest.mark.slow(reason="trains each model four to nine times")
-def test_the_example_runs():
-    names = {"keras": keras, "tfdistr": tfdistr, "__name__": "__main__"}
-    (example,) = doctest.DocTestFinder(recurse=False).find(assert_same_fit, globs=names)
-    assert len(example.examples) > 7
-    ran = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(example)
-    assert ran.failed == 0

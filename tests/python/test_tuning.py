@@ -1,7 +1,5 @@
 """The settings that make TensorFlow fast on the processor of a process."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -3,8 +3,6 @@
 Those in R are run by testthat.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The built site in a browser."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

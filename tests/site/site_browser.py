@@ -1,7 +1,5 @@
 """A browser without a window that shows the built site. It reaches no other machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from selenium import webdriver

@@ -1,7 +1,5 @@
 """Each page of the site loads, leads where it says, and fits a phone."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit

@@ -23,8 +23,3 @@ test_that("what is marked runs on the chief alone, one worker stops all, and war
   expect_length(given, 1L)
   expect_match(conditionMessage(given[[1L]]), "^norm: each worker normalizes with its own rows")
 })
-
-test_that("what is no callback can't be marked", {
-  error <- expect_error(chief_only(mean), class = "tfdistr_error_argument")
-  expect_match(conditionMessage(error), "`callback` must be a Keras callback.", fixed = TRUE)
-})

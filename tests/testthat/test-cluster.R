@@ -37,64 +37,11 @@ test_that("plans and configurations print the lines to paste, and evaluating the
   expect_identical(cluster_env(plan)[[2L]], c(TF_CONFIG = as.character(plan[[2L]])))
 })
 
-test_that("what is no valid cluster is an error that names the field", {
-  refused <- function(code, message) {
-    expect_error(code, message, fixed = TRUE, class = "tfdistr_error_cluster_config")
-  }
-  refused(tf_config(), "`cluster` must have at least one address")
-  refused(tf_config("a:0"), "`cluster.worker[0]` must have a port")
-  refused(tf_config(3), "`cluster.worker` must be a list of addresses")
-  refused(tf_config("a:1", type = "worker"), "`type` and `index` name one task together")
-  refused(tf_config("a:1", type = "worker", index = 1), "`task.index` must be 0")
-})
-
 test_that("cluster_lines() and cluster_env() take what tf_config() returns", {
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(cluster_lines(tf_config("a:1"), "perl"), "`language` must be")
   refused(cluster_lines("a:1"), "`cluster` must be what tf_config\\(\\) returns.*class character")
   refused(cluster_env(3), "`cluster` must be what tf_config")
-})
-
-# All the forms in which R users may have jsonlite write these clusters.
-test_that("what jsonlite writes is read", {
-  read <- function(config, ...) {
-    withr::local_envvar(TF_CONFIG = jsonlite::toJSON(config, ...))
-    cluster_from_env()
-  }
-  two <- tf_config(addresses, type = "worker", index = 1)
-  one <- tf_config(addresses[[1L]], type = "worker", index = 0)
-  for (index in list(1L, 1)) {
-    for (workers in list(addresses, as.list(addresses), array(addresses), I(addresses))) {
-      config <- list(cluster = list(worker = workers), task = list(type = "worker", index = index))
-      for (digits in c(0, 4, NA)) {
-        expect_identical(read(config, auto_unbox = TRUE, digits = digits), two)
-        expect_identical(read(config, auto_unbox = FALSE, digits = digits, always_decimal = TRUE), two)
-        expect_identical(read(config, pretty = TRUE), two)
-      }
-    }
-  }
-  first <- addresses[[1L]]
-  for (workers in list(first, list(first), I(first), jsonlite::unbox(first))) {
-    config <- list(cluster = list(worker = workers), task = list(type = "worker", index = 0))
-    for (unbox in c(TRUE, FALSE)) {
-      expect_identical(read(config, auto_unbox = unbox), one)
-      expect_identical(read(config, auto_unbox = unbox, always_decimal = TRUE), one)
-    }
-  }
-  none <- list(
-    cluster = list(worker = addresses, ps = list(), chief = character()),
-    task = list(type = "worker", index = 1)
-  )
-  expect_identical(read(none, auto_unbox = TRUE), two)
-})
-
-test_that("without TF_CONFIG, or with an empty one, there is no cluster", {
-  for (value in list(NA, "", "  ", "{}", "[]", '{"cluster": {}}')) {
-    withr::local_envvar(TF_CONFIG = value)
-    expect_null(cluster_from_env())
-  }
-  withr::local_envvar(TF_CONFIG = "{")
-  expect_error(cluster_from_env(), "TF_CONFIG must be valid JSON", class = "tfdistr_error_cluster_config")
 })
 
 test_that("local_cluster() describes workers on this machine, and checks its arguments", {

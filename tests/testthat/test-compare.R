@@ -24,17 +24,3 @@ test_that("strategies are compared in a data frame, R functions in the model inc
   grDevices::dev.off()
   expect_gt(file.size(file), 1000)
 })
-
-test_that("a run that fails has an error, and what no run can do is one", {
-  broken <- function() stop("no model here")
-  compared <- compare_strategies(broken, 1:4, 1:4, strategies = "one_device")
-  expect_identical(compared$loss, NA_real_)
-  expect_match(compared$error, "no model here", fixed = TRUE)
-  refused <- function(call, message) {
-    expect_error(call, message, fixed = TRUE, class = "tfdistr_error_argument")
-  }
-  refused(compare_strategies(broken, 1, epochs = 1), "`epochs` must be a whole number of at least 2.")
-  refused(compare_strategies(broken, 1, cluster = 1), "Received: cluster")
-  refused(compare_strategies(broken, 1, strategies = "central"), "`strategy` must be one of")
-  refused(compare_strategies(broken, 1, batch_size = 0), "`batch_size` must be a whole number")
-})

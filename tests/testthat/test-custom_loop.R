@@ -7,20 +7,6 @@ test_that("a strategy by name is that of the function for it", {
   expect_s3_class(make_strategy(), "tfdistr.strategies.multi_worker_mirrored.MultiWorkerMirroredStrategy")
 })
 
-test_that("what no strategy can be made of is an error", {
-  refused <- function(code, message) {
-    expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
-  }
-  refused(
-    make_strategy("central"),
-    "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server', "
-  )
-  refused(make_strategy(timeout = 3), "Received: 'timeout'")
-  refused(make_strategy(communication = "carrier pigeon"), "`communication` must be one of")
-  withr::local_envvar(TF_CONFIG = '{"cluster": {"worker": ["a:1"]}}')
-  expect_error(make_strategy(), class = "tfdistr_error_cluster_config")
-})
-
 test_that("one worker gets all rows, and what can't be split is an error", {
   withr::local_envvar(TF_CONFIG = NA)
   tf <- reticulate::import("tensorflow")
@@ -41,16 +27,6 @@ test_that("one worker gets all rows, and what can't be split is an error", {
   refused(distribute(dataset), "distribute() needs the strategy")
 })
 
-test_that("the chief is that of TF_CONFIG, or of the strategy", {
-  withr::local_envvar(TF_CONFIG = NA)
-  strategy <- make_strategy()
-  expect_true(is_chief())
-  plan <- tf_config(worker = c("a:1", "b:2"))
-  chief_of <- function(config) withr::with_envvar(cluster_env(config), is_chief())
-  expect_identical(vapply(plan, chief_of, NA), c(TRUE, FALSE))
-  withr::with_envvar(cluster_env(plan[[2]]), with(strategy$scope(), expect_true(is_chief())))
-})
-
 test_that("the place of this process is that of TF_CONFIG, of the launcher, or that of a process alone", {
   place <- function(...) {
     withr::with_envvar(c(TF_CONFIG = NA, PMI_RANK = NA, PMI_SIZE = NA, ...), {
@@ -66,19 +42,6 @@ test_that("the place of this process is that of TF_CONFIG, of the launcher, or t
   for (call in list(worker_index, num_workers, is_chief)) {
     expect_error(withr::with_envvar(c(TF_CONFIG = "{"), call()), class = "tfdistr_error_cluster_config")
   }
-})
-
-test_that("losses are those computed by hand", {
-  value <- function(tensor) tensor$numpy()
-  losses <- array(c(1, 2, 6))
-  expect_equal(value(average_loss(losses)), 3)
-  expect_equal(value(average_loss(losses, array(c(1, 0, 0.5)))), 4 / 3)
-  expect_equal(value(average_loss(losses, global_batch_size = 4)), 2.25)
-  expect_equal(value(average_loss(matrix(c(1, 5, 3, 7), 2))), 4)
-  expect_equal(value(average_loss(array(0, c(0, 3)))), 0)
-  expect_equal(value(regularization_loss(list(0.5, 0.25))), 0.75)
-  expect_equal(value(regularization_loss(list(0.5))), 0.5)
-  expect_equal(value(regularization_loss(list())), 0)
 })
 
 test_that("losses that can't be averaged, and calls outside of a replica, are errors", {

@@ -13,13 +13,6 @@ test_that("the digits come as arrays and as a dataset", {
   expect_named(load_dataset("digits", supervised = FALSE)$arrays(), c("image", "label"))
 })
 
-test_that("a data set that is not there is an error", {
-  refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
-  refused(load_dataset("digits", "validation"), "`split` must be one of")
-  refused(load_dataset(3), "`name` must be the name")
-  expect_error(load_dataset("digits", data = "x"), class = "rlib_error_dots_nonempty")
-})
-
 test_that("files of tables are read by name", {
   folder <- withr::local_tempdir()
   frame <- data.frame(a = c(1, 2.5, -3), b = 4:6, word = c("x", "y", "z"), label = c(0L, 1L, 0L))
@@ -60,41 +53,12 @@ test_that("records are described by lists", {
   expect_equal(as.vector(arrays[[2L]]), 1:3)
 })
 
-test_that("auto_shard() sets a policy that works, and refuses what can't", {
-  tf <- reticulate::import("tensorflow")
-  dataset <- tf$data$Dataset$range(8L)$batch(2L)
-  policy <- function(dataset) {
-    sub(".*[.]", "", reticulate::py_str(dataset$options()$experimental_distribute$auto_shard_policy))
-  }
-  data <- reticulate::py_str(tf$data$experimental$AutoShardPolicy$DATA)
-  expect_identical(policy(auto_shard(dataset, 4)), sub(".*[.]", "", data))
-  expect_s3_class(auto_shard(dataset, 4), "tensorflow.python.data.ops.dataset_ops.DatasetV2")
-  expect_error(auto_shard(dataset, 4, "file"), "0 files, 4 workers", class = "tfdistr_error_data_shard")
-  expect_error(auto_shard(dataset, 4, "none"), "`policy` must be one of", class = "tfdistr_error_argument")
-  expect_error(auto_shard(dataset, 0), "`num_workers` must be", class = "tfdistr_error_argument")
-  expect_error(auto_shard(1:3), "`dataset` must be a tf.data.Dataset", class = "tfdistr_error_argument")
-})
-
 # What R's value is in Python: its type, its shape and its values.
 in_python <- function(value, convert = python_data) {
   array <- reticulate::import("tfdistr.data.source", convert = FALSE)$as_arrays(convert(value, "x"), "x")
   shape <- as.integer(reticulate::py_to_r(array$shape))
   list(reticulate::py_str(array$dtype), shape, reticulate::py_to_r(array$tolist()))
 }
-
-test_that("arrays keep their type and their dimensions, vectors have one", {
-  expect_identical(in_python(c(1.5, 2)), list("float64", 2L, c(1.5, 2)))
-  expect_identical(in_python(3), list("float64", 1L, 3))
-  expect_identical(in_python(c(named = 1L, 2L)), list("int32", 2L, 1:2))
-  expect_identical(in_python(c(TRUE, FALSE)), list("bool", 2L, c(TRUE, FALSE)))
-  expect_identical(in_python(c("a", "b"))[-1L], list(2L, c("a", "b")))
-  expect_identical(in_python(matrix(1:6, 2L)), list("int32", c(2L, 3L), list(c(1L, 3L, 5L), c(2L, 4L, 6L))))
-  x <- array(runif(24), c(2, 3, 4))
-  converted <- python_data(x, "x")
-  expect_identical(reticulate::py_to_r(converted[[1L]][[2L]][[3L]]), x[2L, 3L, 4L]) # Python counts from 0
-  nan <- python_data(c(1, NA), "x")
-  expect_equal(reticulate::py_to_r(nan$tolist()), c(1, NaN)) # since R 4.5 it comes back as NA
-})
 
 test_that("a factor is class numbers from 0 as a target, and text elsewhere", {
   levels <- factor(c("b", "a", "c"), levels = c("c", "b", "a"))
@@ -107,16 +71,6 @@ test_that("a factor is class numbers from 0 as a target, and text elsewhere", {
   square <- structure(factor(c("a", "b", "a", "c")), dim = c(2L, 2L))
   expect_identical(in_python(square), list("object", c(2L, 2L), list(c("a", "a"), c("b", "c"))))
   expect_identical(in_python(square, python_targets)[[3L]], list(c(0L, 0L), c(1L, 2L)))
-})
-
-test_that("data frames become a matrix, or columns by name", {
-  expect_identical(
-    in_python(data.frame(a = 1:2, b = c(0.5, 1), c = c(TRUE, FALSE))),
-    list("float64", c(2L, 3L), list(c(1, 0.5, 1), c(2, 1, 0)))
-  )
-  mixed <- data.frame(a = c(1, 2), b = c("x", "y"), c = factor(c("u", "v")))
-  columns <- reticulate::py_to_r(python_data(mixed, "x")$columns)
-  expect_identical(lapply(columns, as.vector), list(a = c(1, 2), b = c("x", "y"), c = c("u", "v")))
 })
 
 test_that("tables and columns of nanoarrow are read by Arrow's C interface", {

@@ -14,15 +14,6 @@ test_that("doctor() gives a data frame, with a fix for what is wrong", {
   expect_match(shown[[length(shown)]], "of [0-9]+ checks failed[.]$")
 })
 
-test_that("TF_CONFIG is that of this session, and arguments are checked", {
-  withr::local_envvar(TF_CONFIG = "{")
-  rows <- doctor(timeout = 60)
-  expect_identical(rows$status[[1L]], "FAIL")
-  expect_match(rows$found[[1L]], "^TF_CONFIG must be valid JSON")
-  expect_error(doctor(timeout = 0), "`timeout` must be a number of seconds", class = "tfdistr_error_argument")
-  expect_error(doctor(hosts = "-x"), "no \"-\" before it", class = "tfdistr_error_argument", fixed = TRUE)
-})
-
 test_that("hosts are compared with each other and with this machine, R included", {
   # It hands its last argument to a shell, as ssh does.
   ssh <- withr::local_tempfile(lines = c("#!/bin/sh", "for last; do :; done", 'exec sh -c "$last"'))

@@ -36,14 +36,3 @@ test_that("an R Markdown document has one line for each epoch", {
   rmarkdown::render(source, "md_document", output, quiet = TRUE, envir = new.env())
   expect_lines_of_epochs(readLines(output))
 })
-
-test_that("a Quarto document has, too, by the engine that Quarto runs", {
-  source <- document(".qmd")
-  output <- withr::local_tempfile(fileext = ".md")
-  knitr::knit(source, output, quiet = TRUE, envir = new.env())
-  expect_lines_of_epochs(readLines(output))
-  skip_if(!nzchar(Sys.which("quarto")), "Quarto is not here")
-  arguments <- c("render", source, "--to", "gfm", "--output", "-")
-  expect_identical(system2("quarto", arguments, stdout = output), 0L)
-  expect_lines_of_epochs(readLines(output))
-})

@@ -41,9 +41,3 @@ test_that("if it does not gather, a warning of a class of its own says so", {
   expect_match(conditionMessage(given[[1L]]), "gather()", fixed = TRUE)
   expect_no_warning(suppressWarnings(fit_spread(FALSE, 2L), classes = "tfdistr_warning_batch_loss"))
 })
-
-test_that("on one worker gather() returns its input, and refuses what has no rows", {
-  rows <- array(c(1, 2, 3, 4), c(2, 2))
-  expect_identical(as.array(gather(rows)$numpy()), rows)
-  expect_error(gather(3), "must be a dense tensor of numbers", class = "tfdistr_error_argument")
-})

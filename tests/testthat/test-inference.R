@@ -55,16 +55,6 @@ test_that("a fit continues as one run would, also on workers", {
   expect_equal(workers$history$loss, rest$history$loss, tolerance = 1e-6)
 })
 
-test_that("a validation has its part of the examples and its epochs", {
-  fit <- local_fit(epochs = 5, validation_split = 0.25, validation_freq = c(2, 5))
-  expect_length(fit$history$val_loss, 2L)
-  rows <- as.data.frame(fit)
-  expect_identical(rows$epoch[rows$data == "validation" & rows$metric == "loss"], c(2L, 5L))
-  history <- summary(fit)$history
-  expect_identical(which(!is.na(history$val_loss)), c(2L, 5L))
-  expect_identical(history$val_loss[c(2L, 5L)], fit$history$val_loss)
-})
-
 # A model in an .rds file is an invalid pointer.
 test_that("keras3#86 #407 #799: saveRDS() and readRDS() keep the model, in another session", {
   fit <- local_fit()

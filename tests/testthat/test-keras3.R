@@ -58,13 +58,6 @@ test_that("a class without call(), with steps that take x alone and nested logs,
   expect_setequal(result$own_steps$metrics, c("loss", "mae", "val_loss", "val_mae"))
 })
 
-test_that("a class with two optimizers does", {
-  skip_slow("R sessions load keras3 and TensorFlow")
-  result <- with_keras3("adversaries")
-  expect_equal_on_two_workers(result)
-  expect_setequal(result$adversaries$metrics, c("loss", "maker_loss", "val_loss", "val_maker_loss"))
-})
-
 # keras3#1016: a script with pipes, started on each machine with its TF_CONFIG, as the original job was.
 test_that("keras3#1016: R sessions with TF_CONFIG train a model of pipes as one session does", {
   skip_slow("R sessions load keras3 and TensorFlow")

@@ -27,31 +27,3 @@ test_that("tfdistr_kubernetes() writes the objects of the core", {
   expect_null(variables$A_SECRET)
   expect_identical(variables$TFDISTR_KUBERNETES_RUN_DIR, "/mnt/volume/runs")
 })
-
-test_that("what cannot be written is refused", {
-  said <- function(code) conditionMessage(expect_error(code, class = "tfdistr_error_argument"))
-  script <- withr::local_tempfile(lines = "cat(1)", fileext = ".R")
-  expect_match(
-    said(tfdistr_kubernetes("no-such-file.R")), "The script must be a file that exists.",
-    fixed = TRUE
-  )
-  expect_match(
-    said(tfdistr_kubernetes(script, memory = "8 GB")), 'Pass memory = "8Gi", for example.',
-    fixed = TRUE
-  )
-  expect_match(
-    said(tfdistr_kubernetes(script, secret_env = "NOT_SET")), "Received: an environment without NOT_SET",
-    fixed = TRUE
-  )
-  expect_match(
-    said(tfdistr_kubernetes(script, run_dir = "runs")),
-    'Pass for example volume = "checkpoints", run_dir = "digits".',
-    fixed = TRUE
-  )
-  expect_match(
-    said(tfdistr_kubernetes(script, output = script)), "`output` must name a new file.",
-    fixed = TRUE
-  )
-  expect_error(tfdistr_kubernetes(script, 2, 3), class = "rlib_error_dots_nonempty")
-  expect_error(tfdistr_kubernetes(), 'argument "script" is missing')
-})

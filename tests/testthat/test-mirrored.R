@@ -25,15 +25,3 @@ test_that("another object of TensorFlow sums over the devices", {
     class = "tfdistr_error_argument"
   )
 })
-
-test_that("what a strategy does not take is an error", {
-  refused <- function(call, message) {
-    expect_error(call, message, fixed = TRUE, class = "tfdistr_error_argument")
-  }
-  fit <- function(...) distributed_fit(small_model, 1, 1, ...)
-  refused(fit(epoch = 3), "Received: 'epoch'")
-  refused(fit(strategy = one_device(device = "gpu:9")), "Received: 'gpu:9'")
-  refused(fit(strategy = "one_device", cluster = local_cluster(2)), "trains in one process")
-  refused(fit(3, 4), "Further arguments must be named.")
-  refused(make_strategy("one_device", "cpu:0"), "Received: 1 without a name")
-})

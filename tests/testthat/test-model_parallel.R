@@ -29,18 +29,3 @@ test_that("the two halves of an R model on two workers train as in one process",
   by_name <- fit(strategy = model_parallel(c(first = "cpu:0", second = "cpu:0")))
   expect_lt(difference(by_name$model, alone$model), 1e-6)
 })
-
-test_that("a placement that cannot be is an error before anything starts", {
-  refused <- function(message, strategy = model_parallel(placement), placement = NULL, ...) {
-    expect_error(
-      distributed_fit(two_halves, 1, 1, strategy = strategy, ...), message,
-      fixed = TRUE, class = "tfdistr_error_argument"
-    )
-  }
-  refused("needs `placement`", "model_parallel")
-  refused("needs `placement`", placement = "worker 0")
-  refused("must name tasks of the cluster", placement = c(first = "worker 0"))
-  refused("must name tasks of the cluster", placement = list(first = "worker 2"), cluster = local_cluster(2))
-  refused("must give devices or tasks", placement = c(first = "somewhere"), cluster = local_cluster(2))
-  refused("must name existing devices", placement = c(first = "gpu:7"))
-})

@@ -34,11 +34,3 @@ test_that("it takes the options of TensorFlow", {
   refused("`timeout_seconds` of", communication_options = endless)
   refused("Fix: Pass communication = \"nccl\" by its name", "nccl")
 })
-
-test_that("what it can't be made of is an error", {
-  refused <- function(code, class) expect_error(code, class = class)
-  refused(multi_worker_mirrored_strategy(communication = "carrier pigeon"), "tfdistr_error_argument")
-  refused(multi_worker_mirrored_strategy(timeout = 3), "rlib_error_dots_nonempty")
-  withr::local_envvar(TF_CONFIG = '{"cluster": {"worker": ["a:1"]}}')
-  refused(multi_worker_mirrored_strategy(), "tfdistr_error_cluster_config")
-})

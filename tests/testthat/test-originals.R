@@ -78,35 +78,29 @@ expect_as_one <- function(run, text, config = alone) {
 changed <- function(script) renamed(script, "MultiWorkerMirroredStrategy", "multi_worker_mirrored_strategy(")
 # nolint end
 
-for (count in c(2L, 4L)) {
-  test_that(sprintf("the script for four workers trains on %d", count), {
-    if (count > 2L) skip_slow("the same job in more processes")
-    run <- run_original(changed("four_workers.R"), workers(count))
-    expect_length(run$results, count)
-    expect_as_one(run, undistributed("four_workers.R", count), workers(1L))
-  })
+test_that("the script for four workers trains on two", {
+  run <- run_original(changed("four_workers.R"), workers(2L))
+  expect_length(run$results, 2L)
+  expect_as_one(run, undistributed("four_workers.R", 2L), workers(1L))
+})
 
-  test_that(sprintf("a script with the options of TensorFlow trains on %d workers", count), {
-    if (count > 2L) skip_slow("the same job in more processes")
-    run <- run_original(changed("hpc.R"), workers(count))
-    expect_as_one(run, undistributed("hpc.R", count))
-    expect_setequal(list.files(file.path(run$folder, "out")), c("1.keras", "2.keras", "3.keras", "log.csv"))
-  })
+test_that("a script with the options of TensorFlow trains on two workers", {
+  run <- run_original(changed("hpc.R"), workers(2L))
+  expect_as_one(run, undistributed("hpc.R", 2L))
+  expect_setequal(list.files(file.path(run$folder, "out")), c("1.keras", "2.keras", "3.keras", "log.csv"))
+})
 
-  test_that(sprintf("a chief and %d worker(s) train and load what the chief has saved", count - 1L), {
-    skip_slow("the same job in more processes")
-    run <- run_original(changed("two_machines.R"), workers(count, chief = TRUE))
-    expect_as_one(run, original("two_machines.R")) # TensorFlow's strategy has a cluster_resolver
-  })
+test_that("a chief and a worker train and load what the chief has saved", {
+  skip_slow("the same job in more processes")
+  run <- run_original(changed("two_machines.R"), workers(2L, chief = TRUE))
+  expect_as_one(run, original("two_machines.R")) # TensorFlow's strategy has a cluster_resolver
+})
 
-  test_that(sprintf("a lesson for MirroredStrategy trains on %d workers", count), {
-    skip_slow("the same job in more processes")
-    to_workers <- function(script) renamed(script, "MirroredStrategy", "multi_worker_mirrored_strategy(")
-    for (script in c("mirrored_fit.R", "custom_loop.R")) {
-      expect_as_one(run_original(to_workers(script), workers(count)), undistributed(script, count))
-    }
-  })
-}
+test_that("a lesson for MirroredStrategy, with a loop of its own, trains on two workers", {
+  skip_slow("the same job in more processes")
+  text <- renamed("custom_loop.R", "MirroredStrategy", "multi_worker_mirrored_strategy(")
+  expect_as_one(run_original(text, workers(2L)), undistributed("custom_loop.R", 2L))
+})
 
 test_that("options that are created before the call are an error that names the way", {
   skip_slow("the same job in more processes")

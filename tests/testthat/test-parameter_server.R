@@ -12,19 +12,3 @@ test_that("parameter servers train an R model as one process does", {
   expect_identical(sum(is.na(servers$workers$local_steps)), 2L)
   expect_output(print(servers), "Trained on 2 workers", fixed = TRUE)
 })
-
-test_that("what parameter servers cannot do is an error before anything starts", {
-  refused <- function(call, message) {
-    expect_error(call, message, fixed = TRUE, class = "tfdistr_error_argument")
-  }
-  fit <- function(...) distributed_fit(small_model, 1, 1, strategy = "parameter_server", ...)
-  refused(fit(), "needs parameter servers")
-  refused(parameter_server(update = "later"), "`update` must be one of")
-  refused(local_cluster(2, ps = -1), "`ps` must be a whole number")
-  expect_output(print(local_cluster(2, ps = 1)), "and 1 parameter server", fixed = TRUE)
-  data <- function() stop("not here")
-  refused(
-    distributed_fit(small_model, data, strategy = "parameter_server", cluster = local_cluster(1, ps = 1)),
-    "cannot be an R function"
-  )
-})

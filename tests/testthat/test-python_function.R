@@ -83,33 +83,6 @@ test_that("a saved fit makes its model by the file, which must be as it was", {
   )
 })
 
-test_that("data and callbacks may be functions of Python files, too", {
-  skip_slow("two more sessions")
-  data <- some_digits()
-  file <- python_file(
-    "import tfdistr",
-    "def data(ctx): return tfdistr.load_dataset('digits', 'test').dataset()",
-    "class Counts(keras.callbacks.Callback):",
-    "    def on_epoch_end(self, epoch, logs=None): print('counted', epoch)",
-    "def callbacks(): return [Counts()]"
-  )
-  of <- function(name) python_function(file, name)
-  fit <- distributed_fit(
-    of("build"), of("data"), callbacks = of("callbacks"), cluster = local_cluster(2), seed = 1
-  )
-  expect_identical(has_r(fit), c(FALSE, FALSE))
-  expect_true(any(grepl("counted 0", readLines(fit$workers$log[[1L]]))))
-  metrics <- evaluate(fit, of("data"), cluster = local_cluster(1))
-  expect_named(metrics, "loss")
-})
-
-test_that("in this process, too, it has the bits of the same model in R", {
-  skip_slow("two more sessions")
-  data <- some_digits()
-  fit <- function(model) distributed_fit(model, data$x, data$y, epochs = 2, seed = 5)
-  expect_identical_fits(fit(python_function(python_file(), "build")), fit(small_model))
-})
-
 test_that("parsing says what a function of an R file is", {
   said <- function(code, name = "build") {
     file <- withr::local_tempfile(lines = code)

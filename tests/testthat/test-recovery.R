@@ -108,67 +108,6 @@ test_that("R's random numbers continue, too", {
   expect_setequal(readLines(of_workers), readLines(expected)) # the same on both
 })
 
-test_that("parameter servers continue from their checkpoint", {
-  skip_slow("trains in three R sessions")
-  train <- function(...) {
-    distributed_fit(
-      dropout_model, inputs, targets,
-      cluster = local_cluster(1, ps = 1), strategy = parameter_server(update = "sync"),
-      seed = 3, epochs = 3, batch_size = 16, verbose = 0, ...
-    )
-  }
-  run <- withr::local_tempfile()
-  fit <- train(
-    run_dir = run, callbacks = fails_once(withr::local_tempfile(), 2), checkpoint_every = 2,
-    failures = on_failure(max_restarts = 1)
-  )
-  expect_true(any(grepl("failed-1", list.files(file.path(run, "logs")))))
-  expected <- train()
-  expect_identical(fit$history, expected$history)
-  expect_identical(fit$model$get_weights(), expected$model$get_weights())
-  expect_identical(fit$params$global_step, 15L)
-  expect_error(
-    train(run_dir = withr::local_tempfile(), failures = on_failure(min_workers = 1)), "`min_workers` is for the strategies",
-    class = "tfdistr_error_argument"
-  )
-})
-
-test_that("layers on several workers continue from their checkpoint, with other places", {
-  skip_slow("trains in three R sessions")
-  model <- function() {
-    keras <- reticulate::import("keras")
-    model <- keras$Sequential(list(
-      keras$layers$Dense(8L, activation = "relu", name = "first"), keras$layers$Dropout(0.3),
-      keras$layers$Dense(1L, name = "last")
-    ))
-    model$compile("adam", "mse", jit_compile = FALSE)
-    model
-  }
-  train <- function(placement, ...) {
-    distributed_fit(
-      model, inputs, targets,
-      strategy = model_parallel(placement), seed = 3, epochs = 3, batch_size = 16, verbose = 0,
-      ...
-    )
-  }
-  run <- withr::local_tempfile()
-  here <- c(first = "cpu:0")
-  failing <- fails_once(withr::local_tempfile(), 2)
-  expect_error(train(here, run_dir = run, callbacks = failing, checkpoint_every = 2), "the disk is full")
-  apart <- c(first = "worker 0", last = "worker 1")
-  fit <- train(apart, run_dir = run, cluster = local_cluster(2), checkpoint_every = 2, resume = TRUE)
-  expected <- train(here)
-  expect_identical(fit$history, expected$history)
-  expect_identical(fit$model$get_weights(), expected$model$get_weights())
-})
-
-test_that("arguments are checked by the core", {
-  wrong <- function(...) distributed_fit(dropout_model, inputs, targets, ...)
-  expect_error(wrong(checkpoint_every = 1.5, run_dir = "run"), "`checkpoint_every` must be a whole number")
-  expect_error(wrong(failures = on_failure(min_workers = 3), cluster = local_cluster(2)), "`min_workers` must be at most the number")
-  expect_error(wrong(resume = TRUE), "`resume` needs `run_dir`", class = "tfdistr_error_argument")
-})
-
 test_that("a script that is told to end exits with status 75", {
   run <- withr::local_tempfile()
   script <- start_script("told-to-end.R", run)
@@ -177,12 +116,4 @@ test_that("a script that is told to end exits with status 75", {
   expect_match(script$output(), "saved a checkpoint at epoch 2, step", fixed = TRUE)
   fix <- sprintf("Fix: Repeat the call with run_dir = '%s' and resume = TRUE.", normalizePath(run))
   expect_match(script$output(), fix, fixed = TRUE)
-})
-
-test_that("a script can catch that it is told to end", {
-  skip_slow("trains in three R sessions")
-  script <- start_script("told-to-end.R", c(withr::local_tempfile(), "catch"))
-  script$process$wait(120000)
-  expect_identical(script$process$get_exit_status(), 0L)
-  expect_match(script$output(), "caught: tfdistr.errors.JobStoppedError", fixed = TRUE)
 })

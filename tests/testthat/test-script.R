@@ -59,16 +59,6 @@ test_that("a script that cannot be parsed is named", {
   expect_match(conditionMessage(failed), "unexpected ')'", fixed = TRUE)
 })
 
-test_that("what cannot be run is refused", {
-  said <- function(code) conditionMessage(expect_error(code, class = "tfdistr_error_argument"))
-  expect_match(said(tfdistr_run("train.sh")), "a file of Python (.py) or R (.R).", fixed = TRUE)
-  expect_match(said(tfdistr_run("no-such-file.R")), "The script must be a file that exists.", fixed = TRUE)
-  expect_match(said(tfdistr_run(script("1"), 1.5)), "`workers` must be a whole number", fixed = TRUE)
-  expect_match(said(tfdistr_test(hosts = c("a", "b"), workers = 3)), "3 workers on 2 hosts", fixed = TRUE)
-  expect_error(tfdistr_run(script("1"), 1, 5), class = "rlib_error_dots_nonempty")
-  expect_error(tfdistr_run(), 'argument "script" is missing')
-})
-
 test_that("the arguments are the options of the core", {
   options_of <- function(class) {
     fields <- reticulate::iterate(reticulate::import("attrs")$fields(class))

@@ -28,14 +28,6 @@ test_that("virtual workers give identical results on one worker and on two, with
   expect_identical(two$params$virtual_workers, 4L)
 })
 
-test_that("the number of virtual workers is checked", {
-  digits <- some_digits()
-  fit <- function(...) distributed_fit(small_model, digits$x, digits$y, cluster = local_cluster(2), ...)
-  expect_error(fit(virtual_workers = 1), "at least the number of workers", class = "tfdistr_error_argument")
-  expect_error(fit(virtual_workers = 33), "at most the examples", class = "tfdistr_error_argument")
-  expect_error(fit(virtual_workers = 2.5), "whole number", class = "tfdistr_error_argument")
-})
-
 test_that("a number of workers that may change is a part of the cluster, and needs virtual workers", {
   cluster <- local_cluster(c(2, 3), warm = FALSE)
   expect_identical(cluster$workers, 3L)

@@ -21,14 +21,6 @@ said <- function(fit) {
   lapply(lines, function(worker) sub("^said: ", "", grep("^said: ", worker, value = TRUE)))
 }
 
-test_that("warm is TRUE or FALSE", {
-  expect_error(local_cluster(warm = 3), "`warm` must be true or false", class = "tfdistr_error_argument")
-  expect_error(
-    ssh_cluster("a", warm = "yes"), "`warm` must be true or false",
-    class = "tfdistr_error_argument"
-  )
-})
-
 test_that("forks are R processes of their own", {
   fit <- fit_with(function() {
     cat("said:", tempdir(), "\n")

@@ -49,12 +49,3 @@ def loss(y, predicted):
   )
   expect_match(conditionMessage(error), "in loss", fixed = TRUE)
 })
-
-test_that("the timeouts are checked", {
-  refused <- function(name) {
-    arguments <- stats::setNames(list(0), name)
-    call <- function() do.call(distributed_fit, c(list(small_model, matrix(0, 4, 2), 1:4), arguments))
-    expect_error(call(), paste0("`", name, "` must be a number of seconds"), class = "tfdistr_error_argument")
-  }
-  for (name in c("start_timeout", "heartbeat_timeout", "step_timeout")) refused(name)
-})

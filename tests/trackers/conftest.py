@@ -1,18 +1,12 @@
 """Trackers with their real libraries, in the environment of tools/setup-beside.sh."""
 
-from __future__ import annotations
-
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAMS = Path(__file__).parent / "programs"
 EPOCHS = 4
 
 
@@ -47,7 +41,6 @@ def train(tmp_path: Path) -> Callable[..., Any]:
             return made
 
         def with_a_kill() -> list[Any]:
-            import os
             import pathlib
             import signal
             import time
@@ -73,21 +66,3 @@ def train(tmp_path: Path) -> Callable[..., Any]:
         )  # fmt: skip
 
     return train
-
-
-@pytest.fixture
-def in_r(tmp_path: Path) -> Callable[..., dict[str, list[float]]]:
-    """Runs a program of R with these arguments; returns the history that it writes."""
-
-    def run(name: str, *arguments: str) -> dict[str, list[float]]:
-        output = tmp_path / "history.json"
-        ended = subprocess.run(
-            ["Rscript", "--no-init-file", str(PROGRAMS / name), str(output), *arguments], cwd=tmp_path,
-            env=os.environ | {"RETICULATE_PYTHON": sys.executable, "TF_CPP_MIN_LOG_LEVEL": "2"},
-            capture_output=True, text=True, timeout=200,
-        )  # fmt: skip
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        history: dict[str, list[float]] = json.loads(output.read_text())
-        return history
-
-    return run

@@ -1,7 +1,5 @@
 """MLflow's own callback and its real server: one run, of the chief, with the numbers of the fit."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -126,7 +124,3 @@ def test_a_callback_in_a_list_is_refused(train, run_id):
     assert rule == "The callback of a tracker must be created where its run is: in the worker."
     assert "MlflowCallback in the list `callbacks`" in received
     assert "is_chief()" in fix
-
-
-def test_r(in_r, run_id):
-    check(run_id, in_r("mlflow.R", run_id))

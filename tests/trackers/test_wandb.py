@@ -1,7 +1,5 @@
 """Weights & Biases, offline, by its own callback: one run, of the chief, with the numbers of the fit."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator
@@ -121,9 +119,3 @@ def test_a_callback_of_a_live_run_is_refused(train, tmp_path):
     ):
         train([WandbMetricsLogger()])
     wandb.teardown()  # ends its process beside this one
-
-
-def test_r(in_r, tmp_path):
-    history = in_r("wandb.R", str(tmp_path))
-    (run,) = runs(tmp_path)
-    check(run, history, range(4))

@@ -3,8 +3,6 @@
 It prints the differences. The exit status is 1 if there is one.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models that others wrote, in the environment of tools/setup-beside.sh."""
 
-from __future__ import annotations
-
 import os
 
 # keras-hub imports IPython, if it is installed, which most tests do without: see tests/conftest.py.

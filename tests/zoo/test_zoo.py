@@ -1,7 +1,5 @@
 """Ten models of `make zoo`, and compiled tasks of keras-hub on workers. `make zoo` has all models."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

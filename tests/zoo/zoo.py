@@ -1,7 +1,5 @@
 """Common parts of the zoo's models: a dozen examples in batches of four, the last with three."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

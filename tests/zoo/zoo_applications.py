@@ -1,7 +1,5 @@
 """keras.applications, on images that are as small as each model takes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

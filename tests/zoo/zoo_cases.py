@@ -3,8 +3,6 @@
 make zoo T=retinanet
 """
 
-from __future__ import annotations
-
 import zoo_applications as zoo_applications
 import zoo_images as zoo_images
 import zoo_recommenders as zoo_recommenders

@@ -1,7 +1,5 @@
 """Models of keras-hub for images: classes, boxes, masks, and images again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

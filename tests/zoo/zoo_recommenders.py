@@ -1,7 +1,5 @@
 """Recommenders of keras-rs, as its examples write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Transformers of keras-hub for text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

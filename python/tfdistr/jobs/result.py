@@ -41,9 +41,9 @@ class FitResult(Outcome):
             worker trained, or if the strategy's workers exchange no gradients.
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
             output; None if it was this process). A worker that has trained also has times, its seconds since
-            its last start: computing, waiting_for_peers, exchanging, waiting_for_data, checkpoints, callbacks,
-            and start (until the first step is done). A part that cannot be measured is not there: its time is
-            in computing, and that of waiting_for_peers with the ring in exchanging.
+            its last start: computing, waiting_for_peers, exchanging, waiting_for_data, checkpoints,
+            callbacks, and start (until the first step is done). A part that cannot be measured is not there:
+            its time is in computing, and that of waiting_for_peers with the ring in exchanging.
         run_dir: Folder with the logs, or the URL of the store; None if the job ran in this process without
             a store.
         trained: How the model is made.

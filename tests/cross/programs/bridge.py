@@ -4,8 +4,6 @@ R's reticulate uses the Python that runs already, so both sides see the same obj
 number: ``take(put(obj)) is obj``, whichever side calls.
 """
 
-from __future__ import annotations
-
 import sys
 
 from tfdistr.r.session import start_r

@@ -3,8 +3,6 @@
 It prints "SESSION: " and how the call has ended, then what the next job came to.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """How a job says that it has reached a phase, and stays there: for interrupted.py, interrupted.R, workers."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -3,8 +3,6 @@
 The lines are those of `lines()`. In R: talks.R.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What callbacks remember in a run that continues, and their settings where these are given anew."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any
@@ -100,9 +98,6 @@ def test_a_run_goes_on_with_another_patience(tmp_path):
 
     train(epochs=2, patience=9)
     assert len(train(epochs=9, patience=3).history["loss"]) == 4
-
-
-# --- What they remember
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The file of a checkpoint: whole or refused, and the one before is there."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The lock of a run directory: held, left by a killed process, and on a file system of several machines."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -70,9 +68,6 @@ def seconds_to_acquire(folder: Path) -> float:
     began = time.monotonic()
     with RunLock(folder):
         return time.monotonic() - began
-
-
-# --- One machine
 
 
 def test_a_lock_is_private_and_goes_with_its_job(tmp_path):
@@ -168,9 +163,6 @@ def test_of_many_processes_one_gets_the_lock(tmp_path):
         refused.clear()
 
 
-# --- A file system of several machines
-
-
 def test_a_holder_elsewhere_may_live_until_its_lease_has_not_changed(tmp_path, caplog):
     foreign(tmp_path)
     with caplog.at_level(logging.WARNING, "tfdistr"):
@@ -226,9 +218,6 @@ def test_what_no_lease_says_counts_as_none(tmp_path):
     for text in ["[" * 100_000, "[]", '{"id": 1}', "\0"]:
         (tmp_path / LOCK).write_text(text)
         assert seconds_to_acquire(tmp_path) < 1
-
-
-# --- A job that has lost its lock
 
 
 def test_a_holder_that_wakes_leaves_the_next_one_alone(tmp_path):

@@ -1,7 +1,5 @@
 """Objects in stores: the same through each protocol, and what is said of a store that cannot be used."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys

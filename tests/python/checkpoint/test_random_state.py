@@ -1,7 +1,5 @@
 """The random numbers of R in checkpoints."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Checkpoints in a store: complete or refused, and the one before is there."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Iterator

@@ -344,9 +344,6 @@ def test_a_job_that_crashes_as_it_takes_over_loses_nothing_of_the_two_others(job
     assert total > 500_000
 
 
-# --- In real stores
-
-
 class Interrupted:
     """A store that calls a function before one of its operations.
 
@@ -429,9 +426,6 @@ def test_a_job_crashes_at_each_operation_as_it_takes_over(url, tmp_path):
         if not crashed:
             break
     assert at >= 15
-
-
-# --- Real processes, paused by signals
 
 
 @pytest.mark.timeout(900)

@@ -1,7 +1,5 @@
 """Uploads while a training writes checkpoints: the newest ones, never a torn one, whatever the store does."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

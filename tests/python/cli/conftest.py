@@ -1,7 +1,5 @@
 """A script, the command that runs it, and what is left after it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The command `tfdistr`: what it says, and how it reads the addresses of a cluster."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

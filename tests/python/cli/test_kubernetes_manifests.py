@@ -1,7 +1,5 @@
 """The objects that run a script: what they say, and that Kubernetes takes them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

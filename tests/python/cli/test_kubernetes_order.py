@@ -1,7 +1,5 @@
 """The pods of a Job are looked at in the order of their ends, however the clocks of their nodes are set."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import time

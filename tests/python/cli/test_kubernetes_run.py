@@ -1,7 +1,5 @@
 """`tfdistr kubernetes run`, with a `kubectl` that runs the pods in network namespaces."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -20,17 +18,6 @@ from tfdistr.cli.kubernetes import kubernetes_job as following
 from tfdistr.cli.kubernetes.pod_options import FollowedPods
 
 pytestmark = pytest.mark.timeout(300)
-
-KILLS_ITSELF = """
-import os, pathlib, time, tfdistr
-seen = pathlib.Path("/mnt/volume/seen")
-if tfdistr.worker_index() == 1 and not seen.exists():
-    seen.touch()
-    os.kill(os.getpid(), 9)
-time.sleep(3)
-print("well")
-"""
-
 
 @pytest.fixture
 def cluster(kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -105,19 +92,6 @@ def test_a_secret_reaches_the_pods_and_is_in_no_job(cluster, start, tmp_path, mo
     for text in [*objects.values(), said, error]:
         for secret in (*values.values(), *data.values()):
             assert secret not in text
-    nothing_is_left(cluster, tmp_path)
-
-
-@pytest.mark.slow(reason="waits for pods to end and to start again")
-def test_a_pod_that_is_killed_costs_a_restart(cluster, start, tmp_path):
-    """tests/engines has pods that train, and continue from their checkpoint."""
-    words = ["kubernetes", "run", "--volume", "claim", "--run-dir", "digits", "--max-restarts", "1"]
-    process = start(*words, "-n", "2", "train.py", script=KILLS_ITSELF)
-    said, error = process.communicate(timeout=250)
-    assert process.returncode == 0, said + error
-    assert {f"Worker {index}: Running on node{index}" for index in range(2)} <= set(error.splitlines())
-    assert {f"[worker {index}] well" for index in range(2)} <= set(said.splitlines())
-    assert "Starting the workers again: Worker 1 of 2 ended with exit status 137.\n" in error
     nothing_is_left(cluster, tmp_path)
 
 

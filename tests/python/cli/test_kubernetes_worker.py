@@ -1,7 +1,5 @@
 """The process of a pod: the exit status and the message that Kubernetes gets."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`tfdistr run` on several hosts and in a Slurm allocation: what tests/engines does not have."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -12,7 +10,7 @@ import hosts
 import pytest
 import slurm_lab
 from launched import is_there, wait_for
-from scripts import PID, losses, pids, train
+from scripts import PID, pids
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow(reason="hosts and a real Slurm")]
 
@@ -30,16 +28,6 @@ def on_hosts(net: hosts.Hosts, communication: str) -> list[str]:
     return ["--hosts", names, "--ssh", net.ssh, "--communication", communication]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """The losses of one worker."""
-    folder = tmp_path_factory.mktemp("alone")
-    (folder / "train.py").write_text(train())
-    said = subprocess.run([sys.executable, "-m", "tfdistr", "run", "-n", "1", "train.py"],
-                          cwd=folder, capture_output=True, text=True, timeout=200).stdout  # fmt: skip
-    return losses(said)[0]
-
-
 @pytest.mark.parametrize("communication", ["mpi", "ring"])
 def test_sigterm_reaches_scripts_on_hosts(start, net, tmp_path, communication):
     process = start("run", *on_hosts(net, communication), "train.py", script=SAVES)
@@ -49,9 +37,6 @@ def test_sigterm_reaches_scripts_on_hosts(start, net, tmp_path, communication):
     assert process.returncode == 75, said + error
     assert [f"[worker {worker}] saved" in said for worker in (0, 1)] == [True, True]
     assert error.startswith("The script was told to end (SIGTERM).\n")
-
-
-# --- In an allocation of Slurm
 
 
 def allocated(
@@ -80,14 +65,6 @@ def test_sigterm_reaches_scripts_in_an_allocation(lab, tmp_path):
     assert process.returncode == 75, said + error
     assert said.count("saved") == 2
     wait_for(lambda: not any(is_there(pid) for pid in pids(tmp_path)), 10)
-
-
-def test_the_self_test_in_an_allocation(lab, tmp_path):
-    process = allocated(lab, tmp_path, "-N2 -n2", "test", script="")
-    said, error = process.communicate(timeout=250)
-    assert process.returncode == 0, said + error
-    assert "Training on 2 workers of Slurm's allocation ..." in said
-    assert said.endswith("All is well.\n")
 
 
 def test_workers_must_fit_the_nodes(lab, tmp_path):

@@ -1,13 +1,10 @@
 """`tfdistr run`: a script as workers, its output, its end, and what ends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from scripts import losses, train, wait_for_workers
@@ -93,17 +90,6 @@ def test_ctrl_c_ends_all_workers(start, tmp_path):
     assert error == "Interrupted: all workers were ended.\n"
 
 
-@pytest.mark.slow(reason="starts a session for each worker")
-def test_a_killed_launcher_takes_its_workers_with_it(start, tmp_path):
-    process = start("run", "-n", "2", "train.py", script=WAITS)
-    workers = wait_for_workers(tmp_path, 2)
-    process.kill()
-    end = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in workers):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 # Slow: starts a session for each worker.
 @pytest.mark.parametrize("communication", mostly_slow(["mpi", "ring"], quick=["ring"]))
 def test_sigterm_reaches_the_script(start, tmp_path, communication):
@@ -166,17 +152,6 @@ def test_run_dir_and_log_dir(start, tmp_path):
     assert (tmp_path / "logs/worker-1.log").read_text() == "hello\n"
     events = (tmp_path / "run/workers/1/events.jsonl").read_text().splitlines()
     assert [json.loads(event)["event"] for event in events] == ["started", "ready", "done"]
-
-
-@pytest.mark.slow(reason="starts a session for each worker")
-def test_a_failed_run_keeps_its_logs(start, tmp_path):
-    process = start("run", "-n", "1", "train.py", script="print('last words')\nos._exit(3)")
-    _, error = process.communicate(timeout=100)
-    assert process.returncode == 3
-    log = re.search(r"Its log: (.*)", error)
-    assert log
-    assert Path(log[1]).read_text() == "last words\n"
-    assert Path(log[1]).is_relative_to(tmp_path)
 
 
 @pytest.mark.parametrize(

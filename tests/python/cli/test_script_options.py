@@ -1,7 +1,5 @@
 """The options of a script: workers and hosts, files with hosts, files with options."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

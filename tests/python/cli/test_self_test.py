@@ -1,7 +1,5 @@
 """`tfdistr test`: a real job, and what it says of it."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Jobs of workers that do as their test says."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What carries the collectives of a cluster that is to be started, and why."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -119,8 +117,6 @@ def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
         "Fix: Pass the number of workers, such as workers=2, to train on the CPU.",
     ]
 
-
-# --- MPI that is not there
 
 INSTALL = "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI."
 

@@ -1,7 +1,5 @@
 """Which cores each worker of a machine runs on."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

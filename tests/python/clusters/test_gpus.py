@@ -1,7 +1,5 @@
 """Workers that share a GPU of NVIDIA: this test needs one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whatever ends the launcher itself, nothing of its job is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

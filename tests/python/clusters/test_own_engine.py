@@ -1,7 +1,5 @@
 """An engine of one's own is one class: jobs train on it, and its lost workers are errors or replaced."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

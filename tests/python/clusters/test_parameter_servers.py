@@ -1,7 +1,5 @@
 """What the end of a process means for the others, by its role; the processes do not train."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

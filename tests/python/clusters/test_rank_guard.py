@@ -1,7 +1,5 @@
 """The guard between srun and a worker."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """ray_cluster(): its arguments, and what a launcher makes of what Ray says. No Ray is needed."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -169,8 +167,6 @@ def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert of_one_machine["loopback"] == "/x"
     assert '"127.0.0.1:2223"' in of_one_machine["env"]["TF_CONFIG"].replace(" ", "")
 
-
-# --- What Ray says: a program in the place of ray_driver.py says it
 
 SCARCE = {"nodes": [{"host": "a", "CPU": 4.0}], "free": {"CPU": 0.5}, "room": 1}
 

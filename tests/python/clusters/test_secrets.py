@@ -1,7 +1,5 @@
 """What the user gives workers in their environment is shown to nobody."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """What slurm_cluster() takes, what it asks Slurm for, and how its errors read. Without Slurm."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -45,9 +43,6 @@ def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
     for rank, pid in zip(made, pids, strict=True):
         rank.take({"pid": pid, "host": f"n{9 + rank.index}"})
     return made
-
-
-# --- The arguments
 
 
 @pytest.mark.parametrize(
@@ -154,9 +149,6 @@ def test_the_command_of_srun() -> None:
     ]
 
 
-# --- Without a worker
-
-
 @pytest.mark.usefixtures("_allocation")
 def test_a_cluster_without_a_lost_worker_is_without_its_node() -> None:
     left = tfdistr.slurm_cluster().without(2, min_workers=3)
@@ -171,9 +163,6 @@ def test_the_next_job_has_a_node_less() -> None:
     assert left.counts == (2, 2)
     assert left.without(0, min_workers=3) is None
     assert tfdistr.slurm_cluster(1, workers_per_host=4).without(0, min_workers=1) is None
-
-
-# --- What is not there
 
 
 def test_no_program_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,9 +232,6 @@ def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: ended)
     assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not join: no PMI")
     slurm_programs._tried.cache_clear()
-
-
-# --- What Slurm says
 
 
 @pytest.mark.parametrize(

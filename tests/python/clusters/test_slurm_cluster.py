@@ -1,7 +1,5 @@
 """Workers that a real Slurm starts on three nodes of this machine, and the errors if they do not run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -94,9 +92,6 @@ def allocate(lab: slurm_lab.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
         allocation.end()
 
 
-# --- The job runs
-
-
 def test_a_job_of_sbatch(job: Job) -> None:
     options = {"comment": "two words", "no-kill": True}
     statuses = job.run("finish", nodes=2, setup="export OF_SETUP=1", options=options)
@@ -143,32 +138,6 @@ def test_workers_in_an_allocation_are_as_it_says(
         monkeypatch.delenv(name)
 
 
-@pytest.mark.slow(reason="a real Slurm, and its timeouts")
-def test_a_job_that_cannot_be_queued_again_goes_on(job: Job) -> None:
-    said: list[str] = []
-
-    def requeue() -> None:
-        ended = subprocess.run(["scontrol", "requeue", job.number], capture_output=True, text=True)
-        said.append(ended.stderr)
-
-    statuses = job.run("finish_late", nodes=2, look=when_ready(2, requeue))
-    assert [status.status for status in statuses] == ["done", "done"]
-    assert "disabled" in said[0]
-
-
-@pytest.mark.slow(reason="a real Slurm, and its timeouts")
-def test_the_daemon_of_a_node_may_be_lost(job: Job) -> None:
-    try:
-        statuses = job.run("finish_late", nodes=2, look=when_ready(2, lambda: job.lab.kill_daemon("n10")))
-        assert [status.status for status in statuses] == ["done", "done"]
-    finally:
-        job.lab.start_node("n10")
-        assert wait_for(lambda: job.lab.states()["n10"] == "idle", 60)
-
-
-# --- The job does not start
-
-
 def test_a_partition_that_does_not_exist(job: Job) -> None:
     error = job.fail("finish", nodes=2, partition="nowhere")
     assert str(error).splitlines() == [
@@ -187,9 +156,6 @@ def test_a_queue_that_lasts_too_long(job: Job) -> None:
         "Fix: Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
     ]
     assert job.lines == [f"Slurm job {job.number} waits in the queue: PENDING (BeginTime)."]
-
-
-# --- A worker fails
 
 
 def test_an_error_of_a_worker(job: Job) -> None:
@@ -230,22 +196,6 @@ def test_a_job_that_somebody_cancels(job: Job) -> None:
     assert isinstance(error, WorkerFailedError)
     assert f"were lost: Slurm job {job.number} ended: CANCELLED" in error.message
     assert error.fix == "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
-
-
-@pytest.mark.slow(reason="a real Slurm, and its timeouts")
-def test_an_srun_that_is_killed(job: Job, allocate: Callable[..., Allocation]) -> None:
-    allocate("--nodes=2")
-
-    def kill() -> None:
-        guard = next(pid for pid, line in processes_of(job.run_dir).items() if "srun --kill-on" in line)
-        os.kill(guard, signal.SIGKILL)
-
-    error = job.fail("wait", look=when_ready(2, kill))
-    assert "were lost: srun on " in error.message
-    assert error.fix == "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
-
-
-# --- The caller ends
 
 
 PROGRAM = """
@@ -291,9 +241,6 @@ def test_nothing_is_left_when_the_caller_ends(
         assert wait_for(lambda: not processes_of(job.run_dir), 20)
         allocation.end()
     assert wait_for(lambda: not job.lab.jobs(), 30), job.lab.jobs()
-
-
-# --- MPI
 
 
 def test_mpich_needs_no_srun(job: Job, allocate: Callable[..., Allocation]) -> None:

@@ -1,7 +1,5 @@
 """Scripts that train by Slurm: the numbers are those of one process, also after the job was queued again."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -76,17 +74,11 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-# --- srun itself
-
-
 def test_tasks_of_srun_train_together(lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]) -> None:
     """They are more than the nodes, and their ranks are not in the order of the nodes."""
     found = run(tmp_path, "srun", "-N2", "-n3", "-m", "cyclic")
     assert (found["workers"], found["communication"]) == (3, "mpi")
     assert_same(found, expected)
-
-
-# --- A job that Slurm ends and queues again
 
 
 def block(name: str) -> str:

@@ -1,7 +1,5 @@
 """ssh_cluster(): its arguments, and what it says of hosts that are not as they must be. No host is needed."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -105,9 +103,6 @@ def test_a_cluster_without_the_host_of_a_worker() -> None:
     assert isinstance(left, SshCluster)
     assert left.hosts == ("a", "c")
     assert hosts.without(3, 5) is None
-
-
-# --- The survey, with programs in the place of ssh
 
 
 def program(folder: Path, script: str, name: str = "ssh") -> str:
@@ -257,9 +252,6 @@ def test_busy_ports_are_found(tmp_path: Path) -> None:
     with socket.create_server(("", taken)):
         (answer,) = ask(["localhost"], ssh=[program(tmp_path, LIKE_SSH)], timeout=60, wanted=[free, taken])
     assert answer.facts["busy"] == [taken]
-
-
-# --- What hosts answer
 
 
 HERE = {"version of Python": "3.11", "version of TensorFlow": "2.21.0"}

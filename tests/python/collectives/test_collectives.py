@@ -1,7 +1,5 @@
 """How gradients go out in pieces."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """What the result says has carried the gradients: what was used, whatever was asked for."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """TensorFlow's ``CommunicationOptions``: what each option does, and what is refused."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

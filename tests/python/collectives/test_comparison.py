@@ -1,7 +1,5 @@
 """Workers that were told to run different jobs say so, instead of waiting for each other for ever."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What workers compare of a model before they make its variables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

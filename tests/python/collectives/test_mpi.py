@@ -1,7 +1,5 @@
 """MPI as what carries the collectives, for ranks that mpiexec has started."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -106,9 +104,6 @@ def test_a_missing_mpi4py_is_said(monkeypatch):
     ]
 
 
-# --- Ranks that are not the ranks of one MPI
-
-
 def start_rank(**environment: str) -> subprocess.CompletedProcess[str]:
     """Join MPI in a process to which the environment says that it is a rank."""
     code = "from tfdistr.collectives.mpi.world import world; print(world(60).Get_size())"
@@ -172,9 +167,6 @@ def test_how_many_ranks_there_are(
     assert ranks_of_launcher() == number
     by_mpi = any(name.startswith("PMI_") for name in environment)  # a plain srun starts no ranks of MPI
     assert chooses_mpi("auto") == (number > 1 and by_mpi)
-
-
-# --- Workers that distributed_fit() starts
 
 
 def model():

@@ -1,7 +1,5 @@
 """Ranks of MPI that wait for one that does not come."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

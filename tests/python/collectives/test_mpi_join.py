@@ -1,7 +1,5 @@
 """Processes with a TF_CONFIG become the ranks of one MPI, without mpiexec."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -114,24 +112,14 @@ def test_an_error_reaches_the_others(tmp_path):
         assert "Worker 1 failed: ValueError: this epoch is wrong" in each.output
 
 
-@pytest.mark.parametrize(
-    ("what", "why"),
-    [
-        ("no mpi", "worker 1: no mpi4py"),
-        ("another mpi", "worker 1 has MPICH Version: 3.4"),
-        ("killed at the start", "has exited"),
-        ("garbage", "has sent an unknown line"),
-    ],
-)
-def test_what_keeps_workers_from_becoming_ranks(tmp_path, what, why):
-    ended = train(tmp_path, 3, what)
+def test_what_keeps_workers_from_becoming_ranks(tmp_path):
+    ended = train(tmp_path, 3, "no mpi")
     for index, each in enumerate(ended):
         assert each.status not in (0, None)
         if index != 1:
             assert "ClusterStartError: The workers cannot become the ranks of one MPI job." in each.output
-            assert "\x1b" not in each.output
             assert each.seconds < 110
-    assert why in ended[0].output
+    assert "worker 1: no mpi4py" in ended[0].output
 
 
 @pytest.mark.skipif(netns.missing() is not None, reason=str(netns.missing()))
@@ -154,8 +142,6 @@ def test_a_machine_that_does_not_answer_is_lost(tmp_path):
     ("what", "why"),
     [
         ("no mpi", "because MPI is not available: worker 1: no mpi4py. On CPUs a step may take up to"),
-        ("another mpi", "and worker 1 has MPICH Version: 3.4. On CPUs"),
-        ("a closed port", "because MPI is not available: worker 0 cannot connect to worker 1 at 127.0.0.1:"),
         ("a GPU", ""),
     ],
 )

@@ -1,7 +1,5 @@
 """What keeps a process from becoming a rank, without MPI: the library and the other workers are made up."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

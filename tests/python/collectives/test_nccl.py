@@ -1,7 +1,5 @@
 """NCCL where there is no GPU: the ring takes its place, and the user is told once."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Ranks that wait for a late one before they start MPI."""
 
-from __future__ import annotations
-
 import re
 import socket
 import time

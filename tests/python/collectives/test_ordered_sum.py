@@ -1,7 +1,5 @@
 """Sums in the order of a tree: their bits, and how many bytes they send."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

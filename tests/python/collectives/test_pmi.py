@@ -1,7 +1,5 @@
 """PMI-1, as ranks of MPICH speak it; test_mpi_join.py has real ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 from tfdistr.collectives.mpi.joining import PmiError, PmiServer, process_mapping

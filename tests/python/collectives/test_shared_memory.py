@@ -1,7 +1,5 @@
 """Sums in the memory that the ranks of one machine have in common."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

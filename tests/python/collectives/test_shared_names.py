@@ -1,7 +1,5 @@
 """Ranks of MPI that are killed as early as can be, and what they leave in /dev/shm: nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Sparse gradients: what of a table travels between workers, and what they get."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tree of additions: the same on any number of workers, and with as few nodes to send as that allows."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What a training step sends: its gradients, and nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """Sums of ranks on several hosts: the ranks of a host share memory, and hosts exchange only their sums."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

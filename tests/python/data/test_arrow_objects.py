@@ -1,7 +1,5 @@
 """Tables and columns of other libraries, which come by Arrow's C interface."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -99,7 +97,10 @@ def test_missing_values():
     rule = "A column must have a value in each row."
     fix = "Fix: Fill in or drop what is missing: pyarrow.compute.fill_null(column, 0), for example."
     x = pl.DataFrame({"a": [1, None, 3]})
-    assert error_of(x) == [rule, "Received: no value of column 'a' in row 1 of `x`", fix]
+    received = "Received: no value of column 'a' in row 1 of `x`"
+    assert error_of(x) == [rule, received, fix]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None]), 2)
+    assert error_of(pa.table({"a": lists})) == [rule, received, fix]
     assert error_of(MATRIX, x["a"]) == [rule, "Received: no value in row 1 of `y`", fix]
 
 

@@ -1,7 +1,5 @@
 """Datasets, PyDatasets and generators as ``x``: they train as the same arrays, here and on workers."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable, Iterator
@@ -153,11 +151,6 @@ def test_a_run_goes_on_in_the_order_of_a_pydataset(tmp_path):
         model, Slices(), **settings | {"epochs": 4}, checkpoint_every=4, resume=True, run_dir=tmp_path / "run"
     )
     same(rest, whole)
-
-
-def test_a_function_may_return_any_iterator(of_arrays):
-    fit = tfdistr.distributed_fit(model, lambda: map(tuple, slices()), validation_data=(X, Y), **JOB)
-    assert fit.history["loss"] == pytest.approx(of_arrays.history["loss"])
 
 
 def test_batches_may_differ_in_their_shapes():

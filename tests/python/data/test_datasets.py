@@ -1,12 +1,9 @@
 """Data sets by name: the digits that come with the package, and those of TensorFlow Datasets."""
 
-from __future__ import annotations
-
 import tempfile
 
 import numpy as np
 import pytest
-from paths import TFDS
 
 import tfdistr
 from tfdistr.data import datasets
@@ -21,9 +18,6 @@ def _own_temporary_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("tfds")))
         yield
-
-
-# --- Digits
 
 
 def test_digits_are_those_of_the_source():
@@ -57,9 +51,6 @@ def test_digits_as_a_tensorflow_dataset():
         "image",
         "label",
     }
-
-
-# --- TensorFlow Datasets
 
 
 @pytest.fixture(scope="module")
@@ -154,17 +145,6 @@ def test_a_large_data_set_is_read_one_by_one(prepared, monkeypatch):
     assert described.fits_in_memory()
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 10 * (2 * 4 + 8) - 1)
     assert not described.fits_in_memory()
-
-
-@pytest.mark.mnist
-@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
-def test_mnist():
-    x, y = tfdistr.load_dataset("mnist", "test", data_dir=str(TFDS)).arrays()
-    assert (x.shape, x.dtype) == ((10_000, 28, 28, 1), np.uint8)
-    assert np.bincount(y).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-
-
-# --- Errors
 
 
 @pytest.mark.parametrize(

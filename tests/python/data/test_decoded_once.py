@@ -1,7 +1,5 @@
 """Each worker decodes its own examples and no others: the calls of ``map`` are counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Data sets in files: the batches are those of the same examples in arrays."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path
@@ -74,17 +72,6 @@ def test_batches_begin_at_any_step(files, monkeypatch):
 
 
 @pytest.mark.parametrize("files", SOME_SETS, indirect=True)
-def test_the_workers_have_each_example_once(files, monkeypatch):
-    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
-    expected = batches(make_source(*files.arrays), 7)
-    parts = [batches(files.described(), 7, workers=3, index=index) for index in range(3)]
-    for step, whole in enumerate(expected):
-        own = [tf.nest.flatten(part[step]) for part in parts]
-        for leaf, array in enumerate(tf.nest.flatten(whole)):
-            np.testing.assert_array_equal(np.concatenate([one[leaf] for one in own]), array)
-
-
-@pytest.mark.parametrize("files", SOME_SETS, indirect=True)
 def test_virtual_workers_have_the_batches_of_arrays(files):
     place = {"virtual_workers": (range(1, 3), 4)}
     assert_same(batches(files.described(), 7, **place), batches(make_source(*files.arrays), 7, **place))
@@ -106,9 +93,6 @@ def batches_of(arrays: Any) -> list[Any]:
 
 def as_floatx(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
-
-
-# --- Which blocks are decoded
 
 
 class Counted:
@@ -234,9 +218,6 @@ def test_the_log_says_how_files_are_read(tmp_path, shuffle, limit, how, monkeypa
     with caplog.at_level(logging.INFO, logger="tfdistr"):
         make_data(described, WorkerContext(1, 0, BATCH, shuffle=shuffle))
     assert caplog.messages == [f"load_dataset('parquet'): 3 files, {how}"]
-
-
-# --- Files that change
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):

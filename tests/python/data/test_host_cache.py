@@ -1,7 +1,5 @@
 """The workers of a host hold the data once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -87,12 +85,6 @@ def job(tmp_path_factory, pictures) -> Job:
     return run(tmp_path_factory.mktemp("job"), pictures)
 
 
-@pytest.fixture(scope="module")
-def without_space(tmp_path_factory, pictures) -> Job:
-    """The same where no file may be as large as the examples."""
-    return run(tmp_path_factory.mktemp("without_space"), pictures, limit=BYTES // 2)
-
-
 def expected() -> list[np.ndarray]:
     order = Order(EXAMPLES, BATCH, 3, shuffle=True)
     return [order.indices(tf.constant(step, tf.int64)).numpy() for step in range(2 * order.batches)]
@@ -148,23 +140,6 @@ def test_nothing_is_left_where_all_were_killed(job):
     assert job.left == []
     for found in job.found:
         assert not Path(f"/proc/{found['pid']}").exists()
-
-
-@pytest.mark.slow(reason="starts three processes with TensorFlow")
-def test_each_worker_keeps_its_own_where_there_is_no_space(without_space):
-    check_batches(without_space)
-    for found in without_space.found:
-        assert found["pss"]["examples"] == 0
-        assert found["log"] == [
-            "This worker keeps examples in its own memory, not in that of its host: "
-            "[Errno 27] File too large"
-        ]
-    decoded = [label for found in without_space.found for label in found["decoded"]]
-    assert len(decoded) > EXAMPLES + SPLIT
-    assert without_space.left == []
-
-
-# --- The memory itself
 
 
 def joined(workers: int) -> list[HostMemory]:

@@ -1,7 +1,5 @@
 """The files that Hugging Face's library of data sets writes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Data sets of images and of records: what is refused."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
@@ -24,9 +22,6 @@ def refused(call: Any = tfdistr.load_dataset, *values: Any, **arguments: Any) ->
 
 def refused_images(files: Any, **arguments: Any) -> list[str]:
     return refused(name="image_folder", files=files, **arguments)
-
-
-# --- Images
 
 
 def test_classes_are_those_of_keras(tmp_path):
@@ -124,9 +119,6 @@ def test_other_arguments_of_images(tmp_path):
     assert refused_images(tmp_path, color_mode="bgr")[:2] == [
         "`color_mode` must be one of 'rgb', 'grayscale', 'rgba'.", "Received: 'bgr'",
     ]  # fmt: skip
-
-
-# --- Records
 
 
 def test_features_may_be_those_of_tensorflow(tmp_path):

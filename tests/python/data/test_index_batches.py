@@ -1,7 +1,5 @@
 """Batches in NumPy arrays, for a loop that needs no ``tf.data``: those that the dataset has."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Columns of lists and of images in tables, and what is refused."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The batches that each worker trains on, from every form of data."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable
@@ -53,9 +51,6 @@ def whole(
     parts = [ids(source, worker(workers, i, batch_size, shuffle), passes, **more) for i in range(workers)]
     assert len({len(part) for part in parts}) == 1, "all workers make the same number of steps"
     return [flat(rows) for rows in zip(*parts, strict=True)]
-
-
-# --- Arrays
 
 
 def test_arrays():
@@ -140,9 +135,6 @@ def test_a_description_that_does_not_fit_into_memory_is_read_example_by_example(
     assert Counter(labels) == Counter(digits.arrays()["label"].tolist())
 
 
-# --- Functions
-
-
 def numbers() -> tf.data.Dataset:
     return tf.data.Dataset.range(13)
 
@@ -205,9 +197,6 @@ def test_the_context_tells_what_a_function_may_need():
     assert seen == [
         (3, 0, True, 2, 8), (3, 1, False, 3, 8), (3, 2, False, 3, 8), None
     ]  # fmt: skip
-
-
-# --- ctx.shard
 
 
 @pytest.mark.parametrize(("examples", "batch_size", "workers"), [(13, 4, 3), (1, 4, 3)])
@@ -276,9 +265,6 @@ def test_shard_with_steps_repeats_the_share():
     steps = zip(*(part.dataset.take(8) for part in data), strict=True)
     batches = [flat(rows.numpy().tolist() for rows in parts) for parts in steps]
     assert sorted(flat(batches[:4])) == sorted(flat(batches[4:])) == Y.tolist()
-
-
-# --- Errors
 
 
 @pytest.mark.parametrize(

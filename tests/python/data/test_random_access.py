@@ -1,7 +1,5 @@
 """Pipelines whose examples are looked up by index, and those that are read in order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a thread reads ahead is what the loop would read itself."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

@@ -1,7 +1,5 @@
 """Every source gives the batches of one worker at any number of workers, and from any step on."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +9,6 @@ import pytest
 import tensorflow as tf
 from slow import mostly_slow
 
-import tfdistr
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.worker_data import make_data
@@ -124,17 +121,6 @@ def test_any_step_is_found_by_index(name):
     assert batches(name, 5, 2, FAR) == expected
 
 
-@pytest.mark.slow(reason="TensorFlow builds pipelines for each source, for one to three workers")
-def test_a_far_step_of_what_is_read_in_order():
-    near = FAR % 4
-    one = batches("in order", 5, 1, FAR)
-    assert one == batches("ctx.shard in order", 5, 3, FAR) == batches("a generator", 5, 2, FAR)
-    assert one != batches("in order", 5, 1, near)
-    unshuffled = batches("in order", 5, 2, FAR, shuffle=False)
-    assert unshuffled == batches("in order", 5, 1, near, shuffle=False)
-    assert unshuffled[0] == [0, 1, 2, 3]
-
-
 def test_drop_remainder():
     one = batches("a map", 9, drop_remainder=True, steps=3)
     assert [len(batch) for batch in one] == [4] * 9
@@ -229,13 +215,3 @@ def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(caplog, monkeypatch
 def test_the_first_step_is_a_whole_number():
     with pytest.raises(ArgumentError, match="`start` must be a whole number of at least 0"):
         make_data(numbers, WorkerContext(1, 0, 4), None, -1)
-
-
-@pytest.mark.parametrize("supervised", [True, False])
-def test_digits_from_any_step(supervised):
-    digits = tfdistr.load_dataset("digits", supervised=supervised)
-    context = WorkerContext(2, 1, 100, seed=SEED)
-    walked = list(make_data(digits, context).dataset.take(32))
-    sought = list(make_data(digits, context, None, 30).dataset.take(2))
-    for there, here in zip(walked[30:], sought, strict=True):
-        tf.nest.map_structure(np.testing.assert_array_equal, there, here)

@@ -1,16 +1,12 @@
 """How a dataset is split over the workers: the policy chosen, what is read, and the rows of each worker."""
 
-from __future__ import annotations
-
 import logging
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from paths import TFDS
 
-import tfdistr
 from tfdistr import tf_internals
 from tfdistr.data.order.shard import (
     Policy,
@@ -35,9 +31,6 @@ def files(tmp_path_factory) -> list[str]:
             for i in range(10 * number, 10 * number + 10):
                 writer.write(str(i).encode())
     return paths
-
-
-# --- The policy
 
 
 @pytest.mark.parametrize(
@@ -144,9 +137,6 @@ def test_arguments_of_auto_shard(arguments, message):
     assert str(caught.value).startswith(message)
 
 
-# --- What a pipeline reads
-
-
 def parse(record: tf.Tensor) -> tf.Tensor:
     return tf.strings.to_number(record, tf.int64)
 
@@ -194,16 +184,6 @@ PIPELINES = {
 def test_the_files_of_a_pipeline_are_counted(name, files):
     count, make = PIPELINES[name]
     assert tf_internals.source_files(make(files)) == count
-
-
-@pytest.mark.mnist
-@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
-def test_mnist_is_one_file():
-    dataset = tfdistr.load_dataset("mnist", "test", data_dir=str(TFDS)).dataset()
-    assert tf_internals.source_files(dataset) == 1
-
-
-# --- The rows of each worker
 
 
 def shares(dataset: tf.data.Dataset, workers: int) -> list[list]:
@@ -274,9 +254,6 @@ def test_elements_that_are_no_batches_are_refused():
     )
     assert caught.value.received.startswith("elements of (TensorSpec(shape=(2,), dtype=tf.float64")
     assert caught.value.fix == "Call dataset.batch(batch_size) before fit()."
-
-
-# --- Who splits
 
 
 @pytest.mark.parametrize(

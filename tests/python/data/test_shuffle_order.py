@@ -1,7 +1,5 @@
 """The order of the examples: a function of (seed, pass, step), whatever the number of workers."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

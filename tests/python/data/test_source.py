@@ -1,7 +1,5 @@
 """What may be passed as data, and what is said about the rest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The structure of the data that reaches the steps of a model: the same as in Keras's own methods."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

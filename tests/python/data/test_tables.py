@@ -1,18 +1,15 @@
 """Data sets in files of tables: their columns, and what is refused."""
 
-from __future__ import annotations
-
 import datetime
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from file_sets import NUMBERS, columns, matrix, parquet_numbers, write_parquet
+from file_sets import columns, parquet_numbers, write_parquet
 from tables import refused, write
 
 import tfdistr
@@ -21,9 +18,6 @@ from tfdistr.data.source import describe_source, make_source
 from tfdistr.errors import ArgumentError
 
 ARGUMENTS = ", ".join(f"`{name}`" for name in datasets.FORMATS["parquet"])
-
-
-# --- What columns become
 
 
 def test_numbers_become_a_matrix_as_in_a_data_frame(tmp_path):
@@ -107,9 +101,6 @@ def test_a_description_is_small_and_says_what_it_is_of(tmp_path):
     assert len({one.identity for one in (described, *others)}) == 3
     of_r = tfdistr.load_dataset("parquet", files=tmp_path, features="age", fill=0.0)
     assert of_r.identity == tfdistr.load_dataset("parquet", files=tmp_path, features=["age"], fill=0).identity
-
-
-# --- What is refused
 
 
 def test_files_that_are_not_there(tmp_path):
@@ -295,9 +286,6 @@ def test_pyarrow_that_is_not_installed(tmp_path, monkeypatch):
     ]
 
 
-# --- Text files
-
-
 def text(path: Path, *lines: str) -> str:
     path.write_text("\n".join(lines) + "\n")
     return str(path)
@@ -353,9 +341,6 @@ def test_text_files_that_are_refused(tmp_path):
     ]
 
 
-# --- Arrow files
-
-
 def test_arrow_files_that_are_refused(tmp_path):
     file = tmp_path / "a.arrow"
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("a", pa.int64())])) as writer:
@@ -369,45 +354,12 @@ def test_arrow_files_that_are_refused(tmp_path):
     assert message[2] == "Fix: Write the file again, or leave it out."
 
 
-# --- Tables in memory
-
-
-def test_a_table_is_treated_as_a_data_frame():
-    table = pa.table({name: columns()[name] for name in NUMBERS})
-    expected = matrix(*NUMBERS).astype(np.float32)
-    for given in (table, table.combine_chunks().to_batches()[0]):
-        source = make_source(given, columns()["label"])
-        assert source.columns == NUMBERS
-        np.testing.assert_array_equal(source.by_rows[0].astype(np.float32), expected)
-    mixed = pa.table(
-        {
-            "category": pa.array(["u", "v"]).dictionary_encode(), "number": [1, 2],
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4.0)), 2),
-        }
-    )  # fmt: skip
-    (found,) = make_source(mixed).parts
-    assert {name: part.tolist() for name, part in found.items()} == {
-        "category": ["u", "v"], "number": [1, 2], "vector": [[0, 1], [2, 3]],
-    }  # fmt: skip
-
-
-def test_tables_that_are_refused(tmp_path):
-    def of(*values: Any) -> list[str]:
-        with pytest.raises(ArgumentError) as caught:
-            make_source(*values)
-        return str(caught.value).splitlines()
-
-    message = [
-        "A column must have a value in each row.",
-        "Received: no value of column 'a' in row 1 of `x`",
-        "Fix: Fill in or drop what is missing: pyarrow.compute.fill_null(column, 0), for example.",
-    ]
-    assert of(pa.table({"a": [1, None]})) == message
-    assert of(pa.table({"a": pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, None]), 2)})) == message
-    assert of(pa.table({"a": [datetime.date(2026, 1, 1)]}))[1] == "Received: column 'a' of `x`: date32[day]"
+def test_a_dataset_of_arrow_is_no_table(tmp_path):
     import pyarrow.dataset
 
-    assert of(pyarrow.dataset.dataset(write(tmp_path / "a.parquet", a=[1]))) == [
+    with pytest.raises(ArgumentError) as caught:
+        make_source(pyarrow.dataset.dataset(write(tmp_path / "a.parquet", a=[1])))
+    assert str(caught.value).splitlines() == [
         "`x` must be a table in memory, or files by their names.",
         "Received: an object of class pyarrow._dataset.FileSystemDataset",
         'Fix: Pass load_dataset("parquet", files=dataset.files, target="y"), or its to_table().',

@@ -1,7 +1,5 @@
 """Data sets of TensorFlow Datasets by index: each worker reads and decodes its own examples."""
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile
@@ -208,9 +206,6 @@ def test_mnist_is_what_it_was():
     parts = steps_of(described, 2, 26, shuffle=False)
     np.testing.assert_array_equal(np.concatenate([image for step in parts for image, _ in step]), x)
     np.testing.assert_array_equal(np.concatenate([label for step in parts for _, label in step]), y)
-
-
-# --- The files
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Warm starts: a fork is what a process of its own would be, and where there is none, workers start cold."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess
@@ -27,8 +25,6 @@ from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(180)
 
-# --- Arguments
-
 
 @pytest.mark.parametrize("make", [local_cluster, lambda **options: ssh_cluster(["a"], **options)])
 @pytest.mark.parametrize("warm", [3, "yes", None])
@@ -50,9 +46,6 @@ def test_what_libraries_read_while_they_are_loaded(name: str) -> None:
 @pytest.mark.parametrize("name", ["TF_CONFIG", "TMPDIR", "PMI_RANK", "TFDISTR_CORES", "MY_FLAG"])
 def test_what_is_told_to_one_process(name: str) -> None:
     assert not is_read_at_load(name)
-
-
-# --- What a fork is
 
 
 def test_forks_are_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,20 +127,6 @@ def test_a_worker_that_imports_the_description_of_a_cluster_starts_no_server(
     assert ran.stdout == "1\n", ran.stderr
 
 
-@pytest.mark.slow(reason="trains after a warm and a cold start")
-def test_a_warm_worker_trains_to_the_bits_of_a_cold_one(tmp_path: Path) -> None:
-    weights = {}
-    for warm in (False, True):
-        fit = tfdistr.distributed_fit(
-            _model, np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2, batch_size=4, seed=3, epochs=2,
-            cluster=local_cluster(1, warm=warm), run_dir=tmp_path / str(warm), callbacks=_parents,
-        )  # fmt: skip
-        weights[warm] = fit.model.get_weights()
-        log = Path(fit.workers[0]["log"]).read_text()
-        assert ("forked by tfdistr.fork_server.server" in log) == warm
-    assert all(np.array_equal(*pair) for pair in zip(weights[False], weights[True], strict=True))
-
-
 @pytest.mark.parametrize("strategy", ["parameter_server", "model_parallel"])
 def test_servers_and_the_chief_start_warm(tmp_path: Path, strategy: str) -> None:
     ps = strategy == "parameter_server"
@@ -174,9 +153,6 @@ def _parents() -> list[Any]:
     words = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode().split("\0")
     print("forked by", next((word for word in words if "fork_server.server" in word), "nobody"), flush=True)
     return []
-
-
-# --- Where a worker has to start cold
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The end of a session whose fork server still imports what workers need."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

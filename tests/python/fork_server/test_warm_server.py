@@ -1,7 +1,5 @@
 """How a fork server serves, and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

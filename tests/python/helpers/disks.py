@@ -1,7 +1,5 @@
 """Small file systems, which a test can fill."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -8,11 +8,10 @@ A comment in the line above a block of Python or R says what becomes of it:
     <!-- run by: FILE -->            the test in FILE runs it
     <!-- not run: REASON -->         nothing runs it, for this reason
 
-Blocks in other languages are no programs: text and console show what was printed, sh is for a shell. A diff with
+Blocks in other languages are no programs: text and console show what was printed,
+sh is for a shell. A diff with
 `<!-- run: python FILE.py -->` above is two programs: both of its sides run.
 """
-
-from __future__ import annotations
 
 import contextlib
 import itertools
@@ -191,7 +190,8 @@ def run(block: Block, folder: Path, timeout: float = 240) -> str:
 def difference(expected: str, printed: str) -> str | None:
     """Where a page shows something else than was printed, or None.
 
-    A line "..." stands for any lines. Seconds, percentages, process ids, names of hosts and temporary folders may
+    A line "..." stands for any lines. Seconds, percentages, process ids,
+    names of hosts and temporary folders may
     be others, and numbers may differ as they do between processors.
     """
     lines = [line.rstrip() for line in printed.splitlines() if not _OF_TENSORFLOW.match(line)]

@@ -1,7 +1,5 @@
 """Hosts, a Slurm, a Kubernetes and Ray for the tests that start workers there; else the tests are skipped."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

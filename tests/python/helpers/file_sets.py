@@ -1,7 +1,5 @@
 """The same examples in files of each format, and in arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Workers that say of themselves what a fork may have wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ these files in the folder: "mute" (no answer), "slow" (an object takes a second)
 deleted), "late" (the Job's time is over).
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

@@ -1,7 +1,5 @@
 """Programs in the place of workers, and what of a job is in the process table and in its folder."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json

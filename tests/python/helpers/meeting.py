@@ -1,7 +1,5 @@
 """Workers that meet before TensorFlow starts, each a process of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """What is to be seen of the processes of a job."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable

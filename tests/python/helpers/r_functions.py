@@ -1,7 +1,5 @@
 """R in tests of Python: whether it is here, and R files with functions."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import tempfile

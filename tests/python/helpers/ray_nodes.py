@@ -1,7 +1,5 @@
 """A Ray cluster of three nodes on this machine, as tests see it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Scripts that a test lets ``tfdistr run`` start, and their workers."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

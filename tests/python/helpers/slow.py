@@ -1,7 +1,5 @@
 """What of a test only `make test-all` runs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """What processes of this machine listen on, and a host from which to try to reach it."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import os

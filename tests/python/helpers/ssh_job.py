@@ -1,7 +1,5 @@
 """A job of workers on hosts by ssh, which do as their test says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

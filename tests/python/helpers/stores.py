@@ -1,7 +1,5 @@
 """Stores on this machine: servers of the protocols of S3 and of Google, in threads of this process."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

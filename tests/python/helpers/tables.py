@@ -1,7 +1,5 @@
 """Parquet files of a few columns, and the errors of data sets in files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

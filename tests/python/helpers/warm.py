@@ -1,7 +1,5 @@
 """Starts programs as forks of a process that has imported TensorFlow: those that tests start by hand."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

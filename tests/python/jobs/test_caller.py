@@ -1,7 +1,5 @@
 """Which program the workers of a job run, and what it needs."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The display of a job by functions of R."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -3,8 +3,6 @@
 `make chaos VIRTUAL=3` does the same to jobs by MPI, and changes their number.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs that train from files: the same bits as from the same examples in arrays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A disk that is full, at each moment of a job: a clear error or a finished run, and nothing is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,10 +1,7 @@
 """What a result is used for: evaluation and prediction, here and on workers, and in other sessions."""
 
-from __future__ import annotations
-
 import json
 import pickle
-import subprocess
 import sys
 import tempfile
 
@@ -51,9 +48,6 @@ def fit() -> FitResult:
 @pytest.fixture(scope="module")
 def cluster() -> tfdistr.LocalCluster:
     return tfdistr.local_cluster(workers=2)
-
-
-# --- Evaluation and prediction
 
 
 def test_virtual_workers_evaluate_where_tensorflow_runs_with_several_threads(monkeypatch):
@@ -217,9 +211,6 @@ def test_what_is_refused(fit, tmp_path, use, message):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-# --- A result continues, and to other sessions
-
-
 def test_the_epochs_go_on_as_in_one_run():
     whole = tfdistr.distributed_fit(model, X, Y, **JOB | {"epochs": 4})
     half = tfdistr.distributed_fit(model, X, Y, **JOB)
@@ -228,32 +219,6 @@ def test_the_epochs_go_on_as_in_one_run():
     for mine, theirs in zip(rest.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     assert rest.epochs() == {"loss": [3, 4], "accuracy": [3, 4]}
-
-
-BUILD = """
-def build():
-    made = keras.Sequential([keras.layers.Dense(1)])
-    made.compile("adam", "mse")
-    return made
-"""
-READ = """
-import pickle, sys
-import numpy as np
-fit = pickle.loads(open(sys.argv[1], "rb").read())
-np.save(sys.argv[2], fit.predict(np.load(sys.argv[3])))
-"""
-
-
-@pytest.mark.slow(reason="another session loads TensorFlow")
-def test_another_session_predicts_the_same_bits(tmp_path):
-    namespace: dict = {"keras": keras, "__name__": "__main__"}  # of a script, whose functions no other has
-    exec(BUILD, namespace)
-    fit = tfdistr.distributed_fit(namespace["build"], X, Y, **JOB)
-    files = [tmp_path / name for name in ("fit.pkl", "out.npy", "x.npy")]
-    files[0].write_bytes(pickle.dumps(fit))
-    np.save(files[2], X)
-    subprocess.run([sys.executable, "-c", READ, *map(str, files)], check=True, timeout=120)
-    np.testing.assert_array_equal(np.load(files[1]), fit.predict(X))
 
 
 def test_a_pickle_has_the_history_and_trains_on(fit):

@@ -1,7 +1,5 @@
 """The display in a notebook: live, a line for each epoch, and a bar that is gone at the end."""
 
-from __future__ import annotations
-
 import re
 import time
 from typing import Any

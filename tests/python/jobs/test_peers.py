@@ -1,7 +1,5 @@
 """What the peers of a process hear of it when it joins a cluster by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A description of another model in the place of a run: the caller's model is the one that is used."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

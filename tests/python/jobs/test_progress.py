@@ -1,7 +1,5 @@
 """What the user sees of a job's progress."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import math

@@ -1,7 +1,5 @@
 """Layers on several devices or workers: training continues from its checkpoint, also with other places."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

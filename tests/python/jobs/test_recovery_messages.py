@@ -1,7 +1,5 @@
 """What a job says that is told to end or cannot have checkpoints, and what becomes of SIGTERM then."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess
@@ -49,8 +47,6 @@ def train(run_dir: Path, **given: Any) -> tfdistr.FitResult:
     return tfdistr.distributed_fit(model, x, x[:, :1], run_dir=run_dir, **defaults | given)
 
 
-# --- Jobs without checkpoints
-
 SEVERAL = SimpleNamespace(collectives=None, num_workers=2)
 WITHOUT = [(SEVERAL, keras.Sequential, "workers with several devices each"),
            (SingleWorker(), OwnFit, "a model with its own fit()")]  # fmt: skip
@@ -82,9 +78,6 @@ def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
         "Received: max_restarts=3, and no cluster",
         "Fix: Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
     ]
-
-
-# --- SIGTERM
 
 
 def test_the_error_is_written_out_where_nobody_may_catch_it(tmp_path, capfd):

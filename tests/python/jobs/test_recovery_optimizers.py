@@ -1,7 +1,5 @@
 """Models with several optimizers, of which all continue from a checkpoint."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 
@@ -56,12 +54,6 @@ class CanBeCalled(Adversaries):
         return self.discriminator(inputs)
 
 
-def adversaries() -> keras.Model:
-    made = Adversaries()
-    made.compile()
-    return made
-
-
 def can_be_called() -> keras.Model:
     made = CanBeCalled()
     made.compile(loss="mse")
@@ -71,22 +63,6 @@ def can_be_called() -> keras.Model:
 def all_bits(fit: tfdistr.FitResult) -> list[bytes]:
     others = [np.asarray(v) for optimizer in optimizers_of(fit.model) for v in optimizer.variables]
     return [*bits(fit), *(value.tobytes() for value in others)]
-
-
-class Fails(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 2:
-            raise RuntimeError("the disk is full")
-
-
-@pytest.mark.slow(reason="trains three times")
-def test_a_model_with_two_optimizers_goes_on(tmp_path):
-    full = train(tmp_path / "full", adversaries, checkpoint_every=5)
-    assert len(optimizers_of(full.model)) == 3
-    with pytest.raises(RuntimeError, match="the disk is full"):
-        train(tmp_path / "run", adversaries, callbacks=[Fails()], checkpoint_every=5)
-    fit = train(tmp_path / "run", adversaries, checkpoint_every=5, resume=True)
-    assert all_bits(fit) == all_bits(full)
 
 
 def test_a_result_has_the_state_of_all_optimizers(tmp_path):

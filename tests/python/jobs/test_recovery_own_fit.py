@@ -1,7 +1,5 @@
 """Models with a fit() of their own: those that continue from a checkpoint, and those that are refused."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

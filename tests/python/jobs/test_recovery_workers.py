@@ -1,7 +1,5 @@
 """What workers take from the checkpoint of another number of workers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """When workers are started again, with how many, and when not: without TensorFlow."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
@@ -49,9 +47,6 @@ def save(folder: CheckpointFolder, epoch: int, step: int = 0) -> Path:
     return folder.save(Checkpoint("this", Position(epoch, step), 0, {"workers": 1}, {"a": np.arange(9)}))
 
 
-# --- How often
-
-
 def test_restarts_count_from_the_last_progress(run_dir):
     folder = checkpoints(run_dir)
     restarts = Restarts(run_dir, 2)
@@ -85,8 +80,6 @@ def test_a_job_without_checkpoints_has_restarts(tmp_path):
     assert restarts.position is None
     assert [restarts.another(), restarts.another()] == [True, False]
 
-
-# --- A job whose workers do what a test says
 
 WORKER_FAILED = WorkerFailedError("Worker 1 was killed.", worker=1, host="a")
 
@@ -170,9 +163,6 @@ def test_the_error_knows_the_worker_that_was_not_ready(tmp_path):
     with pytest.raises(ClusterStartError) as caught:
         run_workers(local_cluster(2, start_timeout=1, warm=False), [*command[:2], "never_ready"], tmp_path)
     assert caught.value.worker is None
-
-
-# --- SIGTERM of the launcher
 
 
 def test_workers_are_not_started_again_by_a_launcher_that_was_told_to_end(fit, run_dir, signals):

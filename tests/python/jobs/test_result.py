@@ -1,7 +1,5 @@
 """What a job gives back: the history in several forms, and the trained model."""
 
-from __future__ import annotations
-
 import sys
 
 import keras
@@ -42,9 +40,6 @@ def result(**parts) -> FitResult:
         "trained": LazyModel(compiled_dense, lambda: ModelState([], [], None)),
     }
     return FitResult(**given | parts)
-
-
-# --- The history
 
 
 def test_metrics_are_those_of_the_last_epoch():
@@ -146,9 +141,6 @@ def test_the_model_is_made_once_and_when_it_is_asked_for():
     assert made == []
     assert asked.model is asked.model is made[0]
     assert len(made) == 1
-
-
-# --- The model
 
 
 class Own(keras.Model):

@@ -1,7 +1,5 @@
 """Checkpoints, exact resume and restarts in this process; test_recovery_cluster.py does it with workers."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random
@@ -87,9 +85,6 @@ def of_class(kind: type) -> Any:
 
 def positions(run_dir: Path) -> list[tuple[int, int]]:
     return [tuple(position) for position in CheckpointFolder(checkpoint_folder(run_dir)).positions()]
-
-
-# --- Resume, bit by bit
 
 
 def callbacks_with(folder: Path, last: Any = None) -> list[Any]:
@@ -223,9 +218,6 @@ def test_resume_in_a_new_folder_begins_with_the_seed_of_the_first_run(tmp_path):
     assert bits(again) == bits(full)
 
 
-# --- SIGTERM
-
-
 def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undisturbed):
     before = signal.getsignal(signal.SIGTERM)
     run = tmp_path / "run"
@@ -244,8 +236,6 @@ def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undistur
     fit = train(run, callbacks=callbacks_with(tmp_path), resume=True, **given)
     assert bits(fit) == undisturbed[0]
 
-
-# --- What is refused
 
 ARGUMENTS = [
     ({"checkpoint_every": "step"}, '`checkpoint_every` must be a number of steps, or "epoch".', "'step'",

@@ -1,7 +1,5 @@
 """Which job a run is: what may differ when it is resumed, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

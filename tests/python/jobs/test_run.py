@@ -1,7 +1,5 @@
 """One job from its arguments to its result: what the language that calls has a part in."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from types import SimpleNamespace

@@ -1,10 +1,7 @@
 """Jobs of this process whose run directory is in a store; test_stored_workers.py does it with workers."""
 
-from __future__ import annotations
-
 import json
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,23 +87,6 @@ def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undis
     assert kept() == before
 
 
-@pytest.mark.slow(reason="trains several times, or waits for a store that is gone")
-def test_a_run_goes_on_on_another_machine(server, undisturbed):
-    with pytest.raises(RuntimeError, match="the disk is full"):
-        trained(callbacks=[At(2, breaks)])
-    store = Store(URL)
-    assert "result.json" not in store.names()
-    # Whatever a process has left in its folders, the next one has a folder of its own.
-    began: list[list[str]] = []
-    fit = trained(resume=True, callbacks=[At(2, lambda: began.append(store.names("generations/")))])
-    assert len(began) == 1
-    assert bits(fit) == undisturbed
-    assert bits(trained(resume=True)) == undisturbed  # the run is complete
-    longer = trained(resume=True, epochs=5)
-    assert len(longer.history["loss"]) == 5
-    assert longer.history["loss"][:4] == fit.history["loss"]
-
-
 def test_a_job_that_was_killed_as_it_began_can_be_called_again(server):
     for place in ("", "generations/000001-0123456789abcdef/"):
         Store(URL).write(f"{place}writer", b"0123 process 1 on host\n")
@@ -144,37 +124,6 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
-@pytest.mark.slow(reason="trains several times, or waits for a store that is gone")
-def test_a_store_that_is_gone_for_a_while_is_a_warning(server, undisturbed):
-    refused: list[str] = []
-
-    def refuse(method: str, path: str) -> str:
-        if method != "PUT" or not path.endswith(".checkpoint"):
-            return "serve"
-        refused.append(path)
-        return "fail"
-
-    def away() -> None:
-        server.answer = refuse
-
-    def back() -> None:
-        end = time.monotonic() + 30
-        while len(refused) < 3:  # the attempts
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        time.sleep(0.2)
-        server.answer = lambda method, path: "serve"
-
-    with pytest.warns(TfdistrWarning) as warned:
-        fit = trained(callbacks=[At(1, away), At(3, back)])
-    assert bits(fit) == undisturbed
-    reason = "OSError: [Errno 121] We have a problem"
-    assert [str(warning.message) for warning in warned if warning.category is TfdistrWarning] == [
-        f"{URL}: Cannot upload a checkpoint: {reason}. The training continues."
-    ]
-    assert any(name.endswith("/000004-000000000.mark") for name in Store(URL).names())
-
-
 def test_the_end_of_a_job_without_its_store_is_an_error_that_loses_nothing(server, undisturbed):
     before = kept()
     with pytest.raises(CheckpointError) as caught:
@@ -207,21 +156,6 @@ def test_a_job_that_fails_without_its_store_says_both(server):
     )
     assert messages[-1].endswith(f". See {folder}.")
     folders.remove_run_dir(folder)
-
-
-@pytest.mark.slow(reason="trains several times, or waits for a store that is gone")
-def test_a_job_ends_when_another_one_has_taken_its_run_over(server):
-    other, later = b"0123 process 1 on host\n", "generations/000002-0123456789abcdef/"
-    before = kept()
-    with pytest.raises(CheckpointError) as caught:
-        trained(epochs=300, callbacks=[At(2, lambda: Store(URL).write(f"{later}writer", other))])
-    assert said(caught) == [
-        "Lost the run to another job: only one job at a time may write to a run in a store.",
-        f"Received: {URL}: process 1 on host has taken it over",
-        "Fix: Stop one of the two jobs, or pass another `run_dir`.",
-    ]
-    assert "result.json" not in Store(URL).names()
-    assert kept() == before
 
 
 def test_only_jobs_that_train_take_a_url():

@@ -1,7 +1,5 @@
 """Jobs on workers whose run directory is in a store: started by a launcher."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -132,7 +132,8 @@ def test_the_peers_of_a_slow_worker_wait(communication):
     def data(context: tfdistr.WorkerContext) -> tf.data.Dataset:
         return slow(context.shard(examples()), SLOW / 8 if context.index == 1 else 0.0)
 
-    fitted = fit(data, None, communication=communication, cluster=tfdistr.local_cluster(2))
+    strategy = tfdistr.multi_worker_mirrored(communication=communication)
+    fitted = fit(data, None, strategy=strategy, cluster=tfdistr.local_cluster(2))
     assert fitted.params["communication"] == communication
     fast, late = times(fitted, 0), times(fitted, 1)
     slow_seconds = IN_STEPS / 2  # it reads half of each batch

@@ -1,7 +1,5 @@
 """The notebook of examples/tutorial: its cells run in order, and print what the notebook shows."""
 
-from __future__ import annotations
-
 import re
 
 import nbformat

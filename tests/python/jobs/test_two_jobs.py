@@ -1,10 +1,6 @@
 """Two jobs in one run directory: the second is refused, and the first ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import contextlib
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,21 +99,3 @@ def test_the_second_job_is_refused_and_the_first_goes_on(script, tmp_path):
     assert not (run_dir / LOCK).exists()
     with pytest.raises(ArgumentError, match="must be a new or empty folder"):
         second(run_dir, resume=False)
-
-
-def test_a_chief_whose_lock_was_taken_over_writes_no_checkpoint(script, tmp_path):
-    run_dir, go = tmp_path / "run", tmp_path / "go"
-    with job(script, run_dir, 2, str(go)) as first:
-        wait_for_epoch(first)
-        lease = {**json.loads((run_dir / LOCK).read_text()), "id": "later", "process": 7, "host": "far"}
-        new = tmp_path / "new"
-        new.write_text(json.dumps(lease))
-        new.replace(run_dir / LOCK)
-        before = os.listdir(run_dir / "checkpoints")
-        go.touch()
-        output, _ = first.communicate(timeout=200)
-    assert first.returncode != 0
-    assert "Only one job at a time may write to a run directory." in output
-    assert "process 7 on far" in output
-    assert os.listdir(run_dir / "checkpoints") == before
-    assert json.loads((run_dir / LOCK).read_text()) == lease

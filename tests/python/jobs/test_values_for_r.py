@@ -1,7 +1,5 @@
 """What R gets of results and errors."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Each warning of a job arrives once, and as an error it ends the job."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

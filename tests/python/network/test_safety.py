@@ -1,7 +1,5 @@
 """Nobody else reaches the workers of this machine or has them run other things; secrets stay secret."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -49,9 +47,6 @@ def neighbour() -> Iterator[sockets.Neighbour | None]:
         return
     with sockets.neighbour() as host:
         yield host
-
-
-# --- Jobs
 
 
 @contextlib.contextmanager
@@ -127,8 +122,6 @@ def test_a_job_is_out_of_reach_and_keeps_secrets(
     for environment in left:
         assert environment == {"token": hashlib.sha256(token.encode()).hexdigest(), "preload": "libm.so.6"}
 
-
-# --- The ways
 
 # Listens as TensorFlow does, and sees whether the other worker can be reached.
 SERVER = """

@@ -1,7 +1,5 @@
 """The chief tells a server that it is no longer needed, also if its call gets the error of another server."""
 
-from __future__ import annotations
-
 import socket
 import time
 

@@ -1,7 +1,5 @@
 """A table of embeddings in parts: what it gives, and that it can be saved."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The options of parameter servers, and what their workers cannot do."""
 
-from __future__ import annotations
-
 import contextlib
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Keras 3 models that many workers train over parameter servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from launched import is_there
-from tfdistr.parameter_servers.options import ServerOptions
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -25,6 +22,7 @@ from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.strategy_rules import RULES
 from tfdistr.parameter_servers.embedding import PartitionedEmbedding
+from tfdistr.strategies.options import ParameterServer
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.job_arguments import make_job
 
@@ -49,11 +47,10 @@ class Servers:
 
     def fit(
         self, model: Callable[[], keras.Model], *data: Any, workers: int = 2, ps: int = 1,
-        options: ServerOptions, **arguments: Any,
+        strategy: ParameterServer, **arguments: Any,
     ) -> FitResult:  # fmt: skip
-        job = make_job(
-            model, *data, num_workers=workers, strategy="parameter_server", options=vars(options), **arguments
-        )
+        chosen = {"strategy": strategy.name, "options": strategy.options}
+        job = make_job(model, *data, num_workers=workers, **chosen, **arguments)
         cluster = tfdistr.local_cluster(workers, ps=ps)
         kind = RULES["parameter_server"]
         caller = Caller(self.events.append)
@@ -89,9 +86,6 @@ def check_equal(received: FitResult, expected: FitResult) -> None:
         received.model.optimizer.variables, expected.model.optimizer.variables, strict=True
     ):
         np.testing.assert_allclose(mine.numpy(), other.numpy(), atol=BOUND, rtol=BOUND, err_msg=other.path)
-
-
-# --- Synchronous
 
 
 def two_inputs() -> keras.Model:
@@ -134,7 +128,7 @@ def test_sync_equals_one_process_although_a_worker_is_killed(servers):
     data = {"tokens": TOKENS, "numbers": X}, Y
     arguments = {"batch_size": 32, "seed": 1, "sample_weight": WEIGHT, "validation_data": data}
     fit = servers.fit(
-        two_inputs, *data, ps=2, options=ServerOptions("sync"), epochs=3000,
+        two_inputs, *data, ps=2, strategy=ParameterServer(update="sync"), epochs=3000,
         callbacks=[KillAndGoOn(servers.run_dir, 4)], **arguments,
     )  # fmt: skip
     epochs = len(fit.history["loss"])
@@ -177,9 +171,9 @@ def dense() -> keras.Model:
 
 @pytest.mark.slow(reason="starts three or four processes that train")
 def test_gradients_that_come_too_late_are_dropped_and_counted(servers):
-    options = ServerOptions("sync", replicas_to_aggregate=1)
+    options = ParameterServer(update="sync", replicas_to_aggregate=1)
     fit = servers.fit(
-        dense, slow_on_worker_1, options=options, epochs=10, batch_size=32, seed=1, drop_remainder=True,
+        dense, slow_on_worker_1, strategy=options, epochs=10, batch_size=32, seed=1, drop_remainder=True,
         validation_data=(X, Y),
     )  # fmt: skip
     steps = fit.params["global_step"]
@@ -194,9 +188,6 @@ def test_gradients_that_come_too_late_are_dropped_and_counted(servers):
     assert fit.metrics["accuracy"] > 0.7
     # What came too late for a step came while the batches of the validation were awaited, too.
     assert fit.metrics["val_accuracy"] == pytest.approx(fit.model.evaluate(X, Y, verbose=0)[1], abs=BOUND)
-
-
-# --- Asynchronous
 
 
 class Batches(keras.callbacks.Callback):
@@ -223,8 +214,8 @@ class Batches(keras.callbacks.Callback):
 
 def test_two_asynchronous_workers_train_and_every_step_counts(servers, tmp_path):
     fit = servers.fit(
-        dense, X, Y, options=ServerOptions("async"), epochs=30, batch_size=8, seed=1, steps_per_epoch=15,
-        callbacks=[Batches(tmp_path / "calls.json")],
+        dense, X, Y, strategy=ParameterServer(update="async"), epochs=30, batch_size=8, seed=1,
+        steps_per_epoch=15, callbacks=[Batches(tmp_path / "calls.json")],
     )  # fmt: skip
     assert fit.history["loss"][-1] < 0.5 * fit.history["loss"][0]
     calls = json.loads((tmp_path / "calls.json").read_text())
@@ -243,9 +234,6 @@ def test_two_asynchronous_workers_train_and_every_step_counts(servers, tmp_path)
     assert not servers.of("warning")
 
 
-# --- What ends a run
-
-
 class KillServer(keras.callbacks.Callback):
     def __init__(self, run_dir: Path, index: int) -> None:
         super().__init__()
@@ -260,7 +248,7 @@ def test_a_parameter_server_that_dies_ends_the_run_at_once(servers):
     began = time.time()
     with pytest.raises(WorkerFailedError) as caught:
         servers.fit(
-            dense, X, Y, ps=2, options=ServerOptions(), epochs=10_000, batch_size=32,
+            dense, X, Y, ps=2, strategy=ParameterServer(), epochs=10_000, batch_size=32,
             callbacks=[KillServer(servers.run_dir, 3)],
         )  # fmt: skip
     error = caught.value
@@ -281,7 +269,7 @@ def broken_on_worker() -> tf.data.Dataset:
 
 def test_an_error_of_the_data_function_on_a_worker_is_said(servers):
     with pytest.raises(WorkerFailedError, match=r"no such file: pictures\.zip") as caught:
-        servers.fit(dense, broken_on_worker, workers=1, options=ServerOptions(), epochs=2)
+        servers.fit(dense, broken_on_worker, workers=1, strategy=ParameterServer(), epochs=2)
     assert caught.value.worker == 2
     assert caught.value.message.startswith("The chief on ")
 
@@ -307,7 +295,7 @@ def stands_still_on_worker() -> tf.data.Dataset:
 def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
     with pytest.raises(WorkerFailedError, match="StepTimeoutError") as caught:
         servers.fit(
-            dense, stands_still_on_worker, workers=1, options=ServerOptions(), epochs=3, batch_size=32,
+            dense, stands_still_on_worker, workers=1, strategy=ParameterServer(), epochs=3, batch_size=32,
             failures=tfdistr.on_failure(step_timeout=6.0),
         )  # fmt: skip
     text = str(caught.value)

@@ -1,7 +1,5 @@
 """Servers that are started by hand, by the command `tfdistr server`, and what ends them."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -76,24 +74,6 @@ def test_a_cluster_that_is_started_by_hand(processes, tmp_path):
         np.testing.assert_allclose(
             received["predicted"], saved.predict(script["X"][:5], verbose=0), atol=BOUND
         )
-
-
-def test_a_parameter_server_that_dies_is_named(processes, tmp_path):
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
-    jobs = {"worker": addresses[:1], "ps": addresses[1:2], "chief": addresses[2:]}
-    hosts = [f"{flag_of(job)}={','.join(listed)}" for job, listed in jobs.items()]
-    worker, ps = (
-        processes.start(*COMMAND, "server", f"--type={job}", "--index=0", *hosts) for job in ("worker", "ps")
-    )
-    config = tf_config(**jobs, type="chief", index=0)
-    program = str(PROGRAMS / "ps_by_hand.py")
-    chief = processes.start(sys.executable, program, str(tmp_path), "100000", env=config.to_env())
-    assert any(line == "epoch_end\n" for line in chief.stdout)
-    ps.kill()
-    output, _ = chief.communicate(timeout=60)
-    assert chief.returncode == 1
-    assert f"WorkerFailedError: The parameter server ps 0 at {addresses[1]} was lost" in output
-    assert worker.wait(timeout=30) == 0
 
 
 # A chief whose callback halts a server, and fails then. It ends as any script does.

@@ -1,7 +1,5 @@
 """Parameter servers whose processes are killed or told to end: the training continues from its checkpoint."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Messages in R: code in R's words, all else as it is."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import re

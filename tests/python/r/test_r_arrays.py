@@ -1,7 +1,5 @@
 """What the R package says of values that Python can't hold."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

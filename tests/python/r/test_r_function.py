@@ -1,7 +1,5 @@
 """Functions of R files in jobs of Python. The workers are R processes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
@@ -12,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from r_functions import PYTHON_MODEL, R_MODEL, needs_r
-from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -48,9 +45,6 @@ def check_same(one, other) -> None:
     for mine, theirs in zip(one.model.get_weights(), other.model.get_weights(), strict=True):
         assert np.array_equal(mine, theirs)
     assert one.history == other.history
-
-
-# --- What is wrong with it is said before a worker starts
 
 
 @needs_r
@@ -97,21 +91,13 @@ def test_r_must_be_able_to_parse_the_file(file):
 
 
 @needs_r
-# Slow: processes load R, Python and TensorFlow.
 @pytest.mark.parametrize(
     ("code", "found"),
-    mostly_slow([
+    [
         ("other <- function() 1; also <- \\(x) x", "makes the functions 'other', 'also'"),
-        ("other <- 1", "makes no function"),
-        ("f <- function() build <- function() 1", "makes the functions 'f'"),
-        ("build <- function() 1\nbuild <- 3", "makes a value that is no function"),
         ("if (TRUE) build = 'text'", "makes a value that is no function"),
-        ("build <- NULL", "makes a value that is no function"),
-    ], quick=[
-        ("other <- 1", "makes no function"),
-        ("if (TRUE) build = 'text'", "makes a value that is no function"),
-    ]),
-)  # fmt: skip
+    ],
+)
 def test_the_file_must_make_the_function(file, code, found):
     file.write_text(code)
     assert message(lambda: tfdistr.r_function(file, "build")) == (
@@ -122,16 +108,7 @@ def test_the_file_must_make_the_function(file, code, found):
 
 
 @needs_r
-# Slow: processes load R, Python and TensorFlow.
-@pytest.mark.parametrize(
-    "code",
-    mostly_slow([
-        "build <- 3\nif (TRUE) build <- function() 1", "build = function(x = 1, ...) x",
-        "(function() 1) -> build",
-        "assign('build', function() 1)", "local({ build <<- function() 1 })", "base::source('other.R')",
-        "build <- identity(function(x) x)", "x <- matrix(1:4, 2)[, 1]\n`build` <- function() x",
-    ], quick=["(function() 1) -> build", "base::source('other.R')"]),
-)  # fmt: skip
+@pytest.mark.parametrize("code", ["(function() 1) -> build", "base::source('other.R')"])
 def test_what_parsing_cannot_know_is_left_to_the_worker(file, code):
     file.write_text(code)
     assert tfdistr.r_function(file, "build").required == ()
@@ -205,9 +182,6 @@ def test_an_r_that_cannot_be_used(file, tmp_path, monkeypatch, script, said):
     assert message(lambda: tfdistr.r_function(file, "build")) == said.format(r=program)
 
 
-# --- Where the file is needed
-
-
 def test_the_file_must_stay_as_it_is(file):
     function = RFunction(str(file), "build", "another hash")
     changed = message(function.check_file)
@@ -260,9 +234,6 @@ def test_workers_of_parameter_servers_read_no_data_of_r(file):
     )
 
 
-# --- Jobs
-
-
 @needs_r
 def test_the_bits_are_those_of_the_same_model_in_python(file):
     cluster = tfdistr.local_cluster(2)
@@ -307,24 +278,6 @@ def test_an_error_of_the_file_is_one_of_the_worker(file):
     file.write_text("stop('not today')\nbuild <- function() 1")
     with pytest.raises(WorkerFailedError, match="not today"):
         tfdistr.distributed_fit(tfdistr.r_function(file, "build"), *DATA, cluster=tfdistr.local_cluster(1))
-
-
-@needs_r
-@pytest.mark.slow(reason="processes load R, Python and TensorFlow")
-def test_data_of_r_and_mpi(file):
-    cluster = tfdistr.local_cluster(2)
-    data = tfdistr.r_function(file, "data")
-    in_r = tfdistr.distributed_fit(
-        tfdistr.r_function(file, "build"), data, validation_data=data, cluster=cluster, seed=5, epochs=2
-    )
-    in_python = tfdistr.distributed_fit(
-        python_model, python_data, validation_data=python_data, cluster=cluster, seed=5, epochs=2
-    )
-    check_same(in_r, in_python)
-
-
-def python_data():
-    return tfdistr.load_dataset("digits").dataset().take(400)
 
 
 IN_ONE_PROCESS = f"""

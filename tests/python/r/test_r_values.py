@@ -1,7 +1,5 @@
 """What reticulate would change on the way to R, and what stands for values that only R has."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

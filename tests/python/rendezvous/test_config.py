@@ -1,7 +1,5 @@
 """TF_CONFIG: what is read from it, and what is built."""
 
-from __future__ import annotations
-
 import copy
 import doctest
 import json

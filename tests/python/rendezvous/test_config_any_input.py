@@ -1,7 +1,5 @@
 """TF_CONFIG: any input gives a valid config or a `ClusterConfigError`, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """TF_CONFIG: what is refused, and in which words: the rule, what was received, the fix."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

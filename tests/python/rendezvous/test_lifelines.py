@@ -1,7 +1,5 @@
 """Workers that have met notice at once when the process of one of them ends, and not when it says goodbye."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What the workers hear of one that failed, where each was started by hand."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """The cluster that a pod derives from the variables of its manifest and from Kubernetes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Before TensorFlow starts, the workers see whether all are there, and alike; if not, all say the same."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

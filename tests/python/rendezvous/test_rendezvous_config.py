@@ -1,7 +1,5 @@
 """What is wrong with the TF_CONFIG of one process is told to its peers."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

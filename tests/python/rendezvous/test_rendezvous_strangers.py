@@ -1,7 +1,5 @@
 """What others send to the ports of workers that meet is ignored, and who is at a wrong address is named."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
@@ -194,13 +192,16 @@ def test_a_process_that_is_no_task_is_named_as_it_calls_itself():
 
 def test_a_large_cluster_needs_few_threads_and_its_error_is_short(monkeypatch):
     """The names of 2,000 hosts, none of which resolves; a lookup takes a moment."""
-    most = 0
+    # Not all threads of this process: other tests may have some, and one that has looked up ends a bit later.
+    looking, most = set(), 0
 
     def look(host, port, *arguments, **options):
         nonlocal most
         if not options.get("flags"):
-            most = max(most, threading.active_count())
+            looking.add(threading.get_ident())
+            most = max(most, len(looking))
             time.sleep(0.005)
+            looking.discard(threading.get_ident())
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     (port,) = free_ports(1)
@@ -213,7 +214,7 @@ def test_a_large_cluster_needs_few_threads_and_its_error_is_short(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", local_or_slow)
     with pytest.raises(ClusterStartError) as caught:
         meet(tasks, "worker 0", {}, 3)
-    assert most < 64
+    assert 1 < most <= 32
     assert "worker 1 (host-1:2222), whose name does not resolve; " in str(caught.value)
     assert "; and 1991 more\n" in str(caught.value)
     assert len(str(caught.value)) < 1500

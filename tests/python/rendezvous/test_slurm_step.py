@@ -1,7 +1,5 @@
 """The cluster that a task of Slurm derives from what Slurm tells it, as recorded from Slurm 22.05."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping
@@ -55,9 +53,6 @@ def refusal(environ: Mapping[str, str]) -> list[str]:
     with pytest.raises(ClusterConfigError) as caught:
         slurm_cluster_from_env(environ)
     return str(caught.value).splitlines()
-
-
-# --- The cluster
 
 
 def test_a_task_is_the_worker_after_the_tasks_of_the_nodes_before_it() -> None:
@@ -136,9 +131,6 @@ def test_scontrol_that_fails_or_hangs_or_is_absent_knows_no_address(monkeypatch:
     assert slurm_step.node_addresses("absent2") == {}
 
 
-# --- Who joins
-
-
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
@@ -182,9 +174,6 @@ def test_the_place_of_a_task_is_known_before_there_is_a_strategy(monkeypatch: py
     monkeypatch.setenv("PMI_RANK", "4")  # with --mpi, MPI has the ranks of Slurm
     monkeypatch.setenv("PMI_SIZE", "5")
     assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (4, 5, False)
-
-
-# --- What does not fit together
 
 
 @pytest.mark.parametrize(
@@ -243,9 +232,6 @@ def test_counts_that_are_none(text: str) -> None:
         f'Received: "{text}"',
         'Fix: Write them like "2(x3),1".',
     ]
-
-
-# --- Lists
 
 
 @pytest.mark.parametrize(

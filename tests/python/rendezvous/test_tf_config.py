@@ -1,7 +1,5 @@
 """TF_CONFIG for all tasks of a cluster: tf_config(), and the lines that set it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Only processes that know the token of a job take part in its rendezvous."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

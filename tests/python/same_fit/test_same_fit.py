@@ -3,8 +3,6 @@
 ``tests/python/test_testing.py`` trains on workers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -21,8 +19,6 @@ from tfdistr.same_fit.parts import Parts, find_parts
 from tfdistr.same_fit.plan import plan_same_fit
 from tfdistr.same_fit.probe import ADDED, DRAWS, ROWS, SUM, probed
 from tfdistr.same_fit.study import Experiment, Study, distance
-
-# --- What differs
 
 
 @dataclass
@@ -100,9 +96,6 @@ def test_how_arrays_differ(second, text):
 def test_where_the_history_parts(one, two, text):
     found = compared(Fit([np.zeros(1)], one), Fit([np.ones(1)], two))
     assert str(found).splitlines()[-1] == f"History: {text}"
-
-
-# --- The reason
 
 
 def pairs(weight: float = 0.5, history: float = 0.5, output: float = 0.5, metric: str = "loss") -> Difference:
@@ -259,8 +252,6 @@ def test_distance():
     assert distance([np.zeros(2)], [np.ones(2)]) == np.inf
     assert distance([np.array([np.nan])], [np.array([1.0])]) == np.inf
 
-
-# --- What a model does in a step
 
 layers = keras.layers
 

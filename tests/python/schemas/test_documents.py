@@ -1,7 +1,5 @@
 """Every document of real jobs is valid, and the schemas describe all of its members."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents that are refused: each message has the rule, what was received, and the fix."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keras's BackupAndRestore: the data continues in its order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The check of the first batch: what several workers cannot compute as one worker does, it warns of."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from typing import Any

@@ -1,17 +1,6 @@
 """Callbacks of a job: their files are written once and are whole, and TensorBoard can show its own."""
 
-from __future__ import annotations
-
 import csv
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-import urllib.parse
-import urllib.request
 from types import SimpleNamespace
 
 import numpy as np
@@ -86,54 +75,3 @@ def test_a_note_on_batch_normalization_is_in_the_log(job):
     for worker in job.fit.workers:
         with open(worker["log"]) as log:
             assert "tfdistr WARNING: norm: each worker normalizes with its own rows" in log.read()
-
-
-@pytest.fixture
-def tensorboard(job):
-    """The address of a TensorBoard server that shows the job's logs."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tensorboard.main", "--logdir", str(job.path / "board"), "--port", "0",
-         "--host", "127.0.0.1", "--load_fast", "false"],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "TMPDIR": str(job.path)},
-    )  # fmt: skip
-    try:
-        assert server.stderr is not None
-        for line in server.stderr:  # ends when the server does
-            found = re.search(r"at (http://127\.0\.0\.1:\d+)/", line)
-            if found:
-                yield found[1]
-                break
-        else:
-            pytest.fail("TensorBoard did not start")
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-        server.stderr.close()
-
-
-def get(address: str, path: str, **query: str):
-    with urllib.request.urlopen(f"{address}{path}?{urllib.parse.urlencode(query)}", timeout=30) as answer:
-        return json.load(answer)
-
-
-@pytest.mark.slow(reason="starts TensorBoard's server")
-def test_tensorboard_shows_the_history_of_the_job(job, tensorboard):
-    runs = ["train", "validation"]
-    deadline = time.monotonic() + 90
-    while sorted(get(tensorboard, "/data/runs")) != runs:  # it reads the logs while it serves
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    tags = get(tensorboard, "/data/plugin/scalars/tags")
-    assert {"epoch_loss", "epoch_accuracy", "epoch_learning_rate", "batch_loss"} <= set(tags["train"])
-    assert {"epoch_loss", "epoch_accuracy"} <= set(tags["validation"])
-    for run, tag, name in (
-        ("train", "epoch_loss", "loss"),
-        ("train", "epoch_accuracy", "accuracy"),
-        ("validation", "epoch_loss", "val_loss"),
-    ):
-        points = get(tensorboard, "/data/plugin/scalars/scalars", run=run, tag=tag)
-        assert [step for _, step, _ in points] == [0, 1]
-        np.testing.assert_allclose([value for *_, value in points], job.fit.history[name], rtol=1e-6)
-    histograms = get(tensorboard, "/data/plugin/histograms/tags")
-    assert any("dense/kernel/histogram" in tag for tag in histograms["train"])

@@ -1,10 +1,5 @@
 """Strategies by name, datasets for a loop of one's own, and who is the chief; training: test_losses.py."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-
 import pytest
 import tensorflow as tf
 
@@ -110,29 +105,3 @@ def test_without_the_strategy_nothing_is_shared_out_unnoticed(monkeypatch):
         "Received: no strategy, and 2 workers, from TF_CONFIG",
         "Fix: Pass strategy=strategy, or call it inside `with strategy.scope():`.",
     ]
-
-
-def test_the_chief_is_that_of_tf_config(monkeypatch):
-    assert tfdistr.is_chief() is True
-    as_worker(monkeypatch, 0)
-    assert tfdistr.is_chief() is True
-    as_worker(monkeypatch, 1)
-    assert tfdistr.is_chief() is False
-    monkeypatch.setenv("TF_CONFIG", "{")
-    with pytest.raises(ClusterConfigError):
-        tfdistr.is_chief()
-
-
-def test_in_a_scope_the_chief_is_that_of_the_strategy(monkeypatch):
-    alone, stock = tfdistr.make_strategy(), tf.distribute.OneDeviceStrategy("CPU:0")
-    as_worker(monkeypatch, 1)
-    with alone.scope():
-        assert tfdistr.is_chief() is True
-    with stock.scope():  # knows of no chief
-        assert tfdistr.is_chief() is False
-
-
-def test_the_chief_can_be_asked_for_before_the_strategy_is_made():
-    code = "import sys, tfdistr\nprint(tfdistr.is_chief())\nprint('tensorflow' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert ended.stdout == "True\nFalse\n", ended.stderr

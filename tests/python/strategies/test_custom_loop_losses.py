@@ -1,15 +1,12 @@
-"""A loop of one's own with the loss helpers gives what one worker gives; what looks like them does not.
+"""A loop of one's own with the loss helpers gives what one worker gives.
 
 The reference is a plain loop without a strategy, in the same process; see programs/losses.py.
 """
-
-from __future__ import annotations
 
 import functools
 import json
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,7 +18,7 @@ from tfdistr.utils.describe import ValueOfR
 
 pytestmark = pytest.mark.timeout(400)
 
-BOUND, FAR = 1e-6, 1e-2
+BOUND = 1e-6
 CASES = ("even", "uneven last batch", "last batch of one", "one example", "labels with extra dimensions",
          "L2", "loop in a tf.function")  # fmt: skip
 # Workers of tfdistr's strategy, or devices of TensorFlow's MirroredStrategy.
@@ -65,24 +62,6 @@ def test_the_helpers_give_the_weights_and_losses_of_one_worker(results, run, cas
 
 
 @pytest.mark.slow(reason="each case is trained in each process")
-@pytest.mark.parametrize("run", RUNS[1:])
-@pytest.mark.parametrize(
-    ("case", "wrong"),
-    [
-        ("even", "local_mean"),
-        ("uneven last batch", "local_mean"),
-        ("uneven last batch", "local_size"),
-        ("last batch of one", "local_size"),
-        ("labels with extra dimensions", "summed"),
-        ("L2", "unscaled"),
-    ],
-)
-def test_what_is_wrong_is_far_off(results, run, case, wrong):
-    for process in results(run):
-        assert process["cases"][case][wrong] > FAR
-
-
-@pytest.mark.slow(reason="each case is trained in each process")
 @pytest.mark.parametrize("run", RUNS)
 def test_values_add_up_over_the_replicas(results, run):
     replicas = int(run.split()[0])
@@ -112,9 +91,6 @@ def test_they_belong_into_the_replica_function(results, run, function):
         ]
 
 
-# --- In this process, without a strategy
-
-
 @pytest.mark.parametrize(
     ("losses", "weights", "size", "expected"),
     [
@@ -141,11 +117,6 @@ def test_averages_by_hand(losses, weights, size, expected):
 def test_sums_have_at_least_32_bits(given, type_):
     assert tfdistr.average_loss(tf.ones([3], given)).dtype == type_
     assert tfdistr.regularization_loss([tf.ones([], given)]).dtype == type_
-
-
-def test_regularization_losses_of_a_model_may_be_none():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    assert float(tfdistr.regularization_loss(model.losses)) == 0.0
 
 
 WEIGHTS = "`sample_weight` must have the shape of `losses`, or of its first dimensions."

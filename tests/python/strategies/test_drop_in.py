@@ -1,7 +1,5 @@
 """The strategies take the arguments of their namesakes in ``tf.distribute``."""
 
-from __future__ import annotations
-
 import runpy
 
 from paths import ROOT

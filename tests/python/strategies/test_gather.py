@@ -1,7 +1,5 @@
 """gather() where it cannot gather. (tests/equality has losses over the batch, on several workers.)"""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What TensorFlow's errors at the start of a worker's server mean."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from tfdistr.errors import ClusterStartError

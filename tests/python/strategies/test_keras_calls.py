@@ -1,7 +1,5 @@
 """Callbacks, saving and mistakes in calls of Keras's fit, evaluate and predict on two workers."""
 
-from __future__ import annotations
-
 import csv
 import json
 from types import SimpleNamespace

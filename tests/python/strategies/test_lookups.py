@@ -1,7 +1,5 @@
 """Embeddings in a step: the rows that are read, and when rows of equal index may be added."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Strategies for the devices of one process; test_equality.py compares many models."""
 
-from __future__ import annotations
-
 import json
 
 import keras

@@ -1,7 +1,5 @@
 """Layers of one model on several devices, and on workers of a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import runpy
@@ -262,16 +260,3 @@ def test_workers_that_are_started_by_hand(processes, tmp_path, alone):
         assert received["workers"] == 2
         for number, weight in enumerate(alone.model.get_weights()):
             np.testing.assert_allclose(received[f"weight_{number}"], weight, atol=BOUND)
-
-
-@pytest.mark.slow(reason="one process trains 20 models")
-def test_a_worker_started_by_hand_that_dies_is_named(processes, tmp_path):
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
-    (first, second), config = _start(processes, addresses, workers=2)
-    chief = processes.start(sys.executable, BY_HAND, str(tmp_path), "100000", env=config.to_env())
-    assert any(line == "epoch_end\n" for line in chief.stdout)
-    second.kill()
-    output, _ = chief.communicate(timeout=60)
-    assert chief.returncode == 1
-    assert f"WorkerFailedError: The worker 1 at {addresses[1]} was lost" in output
-    assert first.wait(timeout=30) == 0

@@ -1,7 +1,5 @@
 """The strategy in a loop of one's own, at the start and at the end. Keras's fit is in test_equality.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -11,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,12 +18,8 @@ import tfdistr
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.network.ports import free_ports
-
-# --- What two workers find
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.strategies.join import start_error
-
-# --- What two workers find
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +133,6 @@ def test_a_barrier_that_a_worker_does_not_come_to(found):
     assert lines[2] == "Fix: See the log of the missing worker."
 
 
-# --- When workers end
-
-
 def test_workers_that_end_at_different_moments_end_well():
     """The second before the chief, the third after it."""
     for worker in run_cluster("leave.py", 3, ["2", "end"], ["0", "end"], ["4", "end"], timeout=120):
@@ -158,9 +148,6 @@ def test_a_failure_reaches_the_worker_that_waits(failing):
     assert "\nValueError: the loss is green\n" in workers[failing].output
     assert f"failure of worker {failing}: ValueError: the loss is green" in workers[1 - failing].output
     assert "\ndone\n" not in workers[1 - failing].output
-
-
-# --- When workers start
 
 
 def run(program: str, *arguments: str, config: str = "") -> str:
@@ -227,9 +214,6 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning(starte
     assert result["losses"][1] < first
 
 
-# --- In this process
-
-
 def test_arguments_and_tf_config_are_checked(monkeypatch):
     message = r"`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'\.\nReceived: 'gloo'"
     with pytest.raises(ArgumentError, match=message):
@@ -237,32 +221,6 @@ def test_arguments_and_tf_config_are_checked(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{")
     with pytest.raises(ClusterConfigError):
         tfdistr.MultiWorkerMirroredStrategy()
-
-
-def test_a_train_step_that_is_a_tf_function_works_on_one_worker(monkeypatch):
-    class Own(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = keras.layers.Dense(1, kernel_initializer="zeros")
-
-        def call(self, inputs):
-            return self.body(inputs)
-
-        @tf.function
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((self(x) - y) ** 2)
-            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-            return {"error": loss}
-
-    monkeypatch.setenv("TF_CONFIG", "")
-    with tfdistr.MultiWorkerMirroredStrategy().scope():
-        model = Own()
-        model.compile("sgd", "mse")
-    losses = model.fit(np.ones((4, 2)), np.ones((4, 1)), epochs=2, verbose=0).history["error"]
-    assert losses[0] == pytest.approx(1.0)
-    assert losses[1] < 1.0
 
 
 def test_other_errors_at_the_start_are_passed_on(monkeypatch):

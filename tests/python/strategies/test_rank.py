@@ -1,7 +1,5 @@
 """The index of this process, the number of workers, and the chief: who is asked for them, in which order."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Logs with dictionaries inside, as a ``train_step`` of Keras's guide returns them."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Optimizers of a step that tfdistr cannot find. (tests/equality has steps with several optimizers.)"""
 
-from __future__ import annotations
-
 import pytest
 from clusters import run_cluster
 

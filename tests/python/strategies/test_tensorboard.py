@@ -1,7 +1,5 @@
 """TensorBoard's hyperparameters and profiles on two workers, and its events when a worker is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import defaultdict
@@ -91,13 +89,6 @@ def test_hyperparameters(train, tmp_path):
     assert (hparams["units"].number_value, hparams["optimizer"].string_value) == (10, "adam")
     for part in (".", "train", "validation"):
         assert len(list((tmp_path / "board" / part).glob("*tfevents*"))) == 1  # the chief's
-
-
-def test_a_callback_of_hyperparameters_in_a_list_is_refused(train, tmp_path):
-    from tensorboard.plugins.hparams import api as hp
-
-    with pytest.raises(tfdistr.ArgumentError, match="The callback of a tracker must be made"):
-        train([hp.KerasCallback(str(tmp_path), {"units": 10})])
 
 
 def steps_of_profile(file: Path) -> set[int]:

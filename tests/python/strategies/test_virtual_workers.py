@@ -1,7 +1,5 @@
 """Virtual workers: the same bits on any number of workers and cores, and what they refuse."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -81,19 +79,10 @@ def test_a_run_goes_on_with_any_number_of_workers(tmp_path):
     assert found == plain
 
 
-@pytest.mark.slow(reason="trains on one to three workers again")
-def test_without_them_it_goes_on_with_the_same_number_only(tmp_path):
-    bits(2, epochs=1, virtual_workers=None, run_dir=tmp_path, resume=True)
-    with pytest.raises(tfdistr.ArgumentError, match="workers=1, where the run has 2"):
-        bits(1, virtual_workers=None, run_dir=tmp_path, resume=True)
-
-
 def test_a_model_that_one_worker_has_lost_hangs_nobody():
     for worker in run_cluster("two_models.py", 2, [], timeout=60):
         assert worker.status == 0, worker.output[-3000:]
 
-
-# --- What is refused
 
 REFUSED = {
     "fewer than workers": "must be at least the number of workers.*Received: virtual_workers=1, 2 workers",

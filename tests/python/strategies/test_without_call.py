@@ -1,7 +1,5 @@
 """Models without ``call()``, whose steps call their networks, such as diffusion models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What workers write for their launcher, and how it is read."""
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing

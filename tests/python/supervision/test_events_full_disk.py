@@ -1,7 +1,5 @@
 """Workers whose disk is full: their launcher hears of all that matters."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

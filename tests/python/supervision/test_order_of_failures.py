@@ -1,7 +1,5 @@
 """The first failure of a job is blamed, however the clocks of its hosts are set."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time
@@ -82,9 +80,6 @@ def blamed(folder: Path, ahead: tuple[float, ...], *actions: Actions) -> WorkerF
     return caught.value
 
 
-# --- In the order of arrival
-
-
 @CLOCKS
 def test_the_failure_that_arrives_first_is_blamed(tmp_path: Path, ahead: float) -> None:
     later: Actions = {1: lambda h: h.say("started", pid=1, host=h.host), 4: Host.fail, 9: Host.end}
@@ -131,9 +126,6 @@ def test_a_report_that_comes_after_the_exit_status_still_says_that_a_peer_was_lo
     error = blamed(tmp_path, (0.0, 0.0), lost, {6: lambda h: h.end(3)})
     assert error.worker == 1
     assert [status.exit_code for status in error.workers] == [1, 3]
-
-
-# --- Within one look of the launcher
 
 
 @CLOCKS
@@ -199,9 +191,6 @@ def test_the_kind_of_a_failure_counts_before_its_order() -> None:
     assert root_cause(failures).worker == 3
     assert root_cause(failures[:3]).worker == 2
     assert root_cause(failures[:2]).worker == 1
-
-
-# --- Real processes
 
 
 @CLOCKS

@@ -1,7 +1,5 @@
 """Workers run to their end; whatever happens to one of them is said, and none is left."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import time
@@ -26,9 +24,6 @@ pytestmark = pytest.mark.timeout(60)
 BOTH = pytest.mark.parametrize("job", CARRIERS, indirect=True)
 
 HOST = socket.gethostname()
-
-
-# --- Workers that end well
 
 
 @BOTH
@@ -106,9 +101,6 @@ def test_many_workers_are_looked_at_less_often() -> None:
     assert pauses == [0.05, 0.05, 0.1, 0.8]
 
 
-# --- Workers that fail
-
-
 @BOTH
 def test_an_exception_comes_with_its_traceback_and_the_others_are_stopped(job: Job) -> None:
     began = time.monotonic()
@@ -141,33 +133,6 @@ def test_a_failure_in_r_comes_whole_with_its_call_stack(job: Job) -> None:
     assert message == (
         f"Worker 0 of 2 on {HOST} failed: simpleError: object 'y' not found\nin the loss\n\n"
         f"1. model()\n2. loss(y)\n\nIts log: {job.run_dir}/logs/worker-0.log"
-    )
-
-
-@BOTH
-@pytest.mark.parametrize("behaviours", ["lose_peer,fail_late,lose_peer", "lose_peer,kill_late,lose_peer"])
-def test_the_failures_of_peers_do_not_hide_the_first(job: Job, behaviours: str) -> None:
-    error = job.fail(behaviours, 3)
-    assert error.worker == 1
-    assert "bad loss" in str(error) or "SIGKILL" in str(error)
-    assert [status.status for status in error.workers] == ["failed", "failed", "failed"]
-
-
-def test_nobody_else_is_to_blame_for_a_kill(job: Job) -> None:
-    # What a callback made of the peer's end may look like an error of its own.
-    assert job.fail("fail_later,kill_late", 2).worker == 1
-
-
-@BOTH
-def test_an_unexplained_end_gives_way_to_a_reported_error(job: Job) -> None:
-    assert job.fail("exit_3,fail_late", 2).worker == 1
-
-
-def test_when_there_are_only_failures_of_peers_the_first_is_given(job: Job) -> None:
-    message = str(job.fail("lose_peer,wait", 2))
-    assert message.startswith(
-        f"Worker 0 of 2 on {HOST} lost another worker, and no worker reported an error of its own: "
-        "RuntimeError: Socket closed\n\n"
     )
 
 
@@ -259,9 +224,6 @@ def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
         f"Received: 1 of 2 workers were not: worker 1 (log: {job.run_dir}/logs/worker-1.log)",
         "Fix: See the log for what it waits for, or pass a larger `start_timeout`.",
     ]
-
-
-# --- Ports that another program takes meanwhile
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """What others have reported of workers that start or end: docs/threads.md has a row for each test."""
 
-from __future__ import annotations
-
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -10,40 +7,12 @@ from collections.abc import Iterator
 import netns
 import pytest
 import tensorflow as tf
-from clusters import PROGRAMS, run_cluster, run_commands
+from clusters import PROGRAMS, run_commands
 
 import tfdistr
-from tfdistr.errors import ClusterConfigError, ClusterStartError
-from tfdistr.network.ports import free_ports
+from tfdistr.errors import ClusterStartError
 
 WORKERS = ["localhost:12345", "localhost:23456"]
-
-
-def refused(monkeypatch: pytest.MonkeyPatch, config: object) -> list[str]:
-    """The lines of the error for a TF_CONFIG, which comes before TensorFlow starts."""
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    with pytest.raises(ClusterConfigError) as caught:
-        tfdistr.cluster_from_env()
-    return str(caught.value).splitlines()
-
-
-def test_tensorflow_59573(monkeypatch):
-    """A cluster without a task, as SlurmClusterResolver's example writes it."""
-    assert refused(monkeypatch, {"cluster": {"worker": WORKERS}}) == [
-        '`TF_CONFIG` must have the member "task".',
-        f"Received: {json.dumps({'cluster': {'worker': WORKERS}})}",
-        'Fix: Add "task": {"type": "worker", "index": 0}.',
-    ]
-
-
-def test_tensorflow_57372(monkeypatch):
-    """The chief's address has no port that others could reach."""
-    cluster = {"chief": ["localhost:0000"], "worker": ["localhost:1111"]}
-    assert refused(monkeypatch, {"cluster": cluster, "task": {"type": "chief", "index": 0}}) == [
-        "`cluster.chief[0]` must have a port from 1 to 65535.",
-        'Received: "localhost:0000"',
-        'Fix: Choose a free port that all tasks know beforehand, like "localhost:2222".',
-    ]
 
 
 def test_tensorflow_34568(monkeypatch):
@@ -57,23 +26,6 @@ def test_tensorflow_34568(monkeypatch):
         "Received: TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
         "Fix: Make the strategy first: right after the imports, before data and models.",
     ]
-
-
-@pytest.mark.slow(reason="waits for timeouts")
-def test_tensorflow_39922():
-    """The program is started for index 0 alone: the error names the other worker, after the time given."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    config = tfdistr.tf_config(worker=addresses)[0].to_json()
-    command = [sys.executable, str(PROGRAMS / "start.py"), "2"]
-    (ended,) = run_commands([command], [os.environ | {"TF_CONFIG": config}], 120)
-    assert ended.status == 0, ended.output[-3000:]
-    rule, received, fix, after = ended.output.splitlines()[-4:]  # TensorFlow may have looked for GPUs before
-    assert rule == "Not all workers of the cluster joined within 2 s."
-    assert f"waited for worker 1 ({addresses[1]})" in received
-    assert fix.startswith(
-        "Fix: Start every worker of the cluster, with the same TF_CONFIG cluster and its own task"
-    )
-    assert float(after.split()[1]) < 10
 
 
 @pytest.fixture
@@ -109,11 +61,3 @@ def test_tensorflow_46931(apart):
         assert f"waited for worker {other} ({addresses[other]}), which does not answer" in received
         assert fix.endswith("where the others can reach its address.")
         assert float(after.split()[1]) < 20
-
-
-@pytest.mark.slow(reason="waits for timeouts")
-def test_tensorflow_58434():
-    """A worker that is ready before the chief ends well, and so does the chief."""
-    for worker in run_cluster("leave.py", 2, ["2", "end"], ["0", "end"], timeout=120):
-        assert worker.status == 0, worker.output[-3000:]
-        assert worker.output.endswith("done\n")

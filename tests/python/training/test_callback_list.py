@@ -1,7 +1,5 @@
 """The hooks of callbacks, as the training loop calls them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

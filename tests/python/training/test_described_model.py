@@ -1,7 +1,5 @@
 """Models that are made from a description: all that Keras has, and nothing that runs what others wrote."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

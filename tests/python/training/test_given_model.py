@@ -1,10 +1,7 @@
 """A compiled model instead of a function: what goes to the workers, what comes back, and what cannot go."""
 
-from __future__ import annotations
-
 import pickle
 import threading
-from collections.abc import Callable
 
 import cloudpickle
 import keras
@@ -43,20 +40,6 @@ class Tripled(Doubled):
     """A class that is registered."""
 
 
-@keras.saving.register_keras_serializable("tests")
-class Subclassed(keras.Model):
-    def __init__(self, units: int = 4, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        self.hidden, self.out = layers.Dense(units, "relu"), layers.Dense(1)
-
-    def call(self, inputs):
-        return self.out(self.hidden(inputs))
-
-    def get_config(self):
-        return {"units": self.units}
-
-
 def squashed(x):
     return x / (1 + keras.ops.abs(x))
 
@@ -81,26 +64,17 @@ def unbuilt() -> keras.Model:
     return compiled(keras.Sequential([layers.Dense(4, "relu"), layers.Dropout(0.0), layers.Dense(1)]))
 
 
-MODELS: dict[str, Callable[[], keras.Model]] = {
-    "functional": functional, "unbuilt": unbuilt, "subclassed": lambda: compiled(Subclassed()),
-}  # fmt: skip
-
-
 def state(model: keras.Model) -> list[np.ndarray]:
     return [*model.get_weights(), *(np.asarray(value) for value in model.optimizer.variables)]
 
 
 # Slow: trains each model twice.
 @pytest.mark.parametrize(
-    ("name", "workers"),
-    mostly_slow(
-        [("functional", None), ("functional", 1), ("unbuilt", None), ("unbuilt", 2), ("subclassed", 2)],
-        quick=[("functional", None)],
-    ),
+    ("make", "workers"), mostly_slow([(functional, None), (unbuilt, 2)], quick=[(functional, None)])
 )
-def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_model(name, workers):
+def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_model(make, workers):
     keras.utils.set_random_seed(3)
-    model = MODELS[name]()
+    model = make()
     # In another process, or alone, the same weights come from the function.
     expected = tfdistr.distributed_fit(as_model_factory(model), X, Y, **JOB)
     fit = tfdistr.distributed_fit(
@@ -170,9 +144,6 @@ def test_a_job_that_fails_leaves_it_as_it_was():
         tfdistr.distributed_fit(model, X, Y, callbacks=[callback], **JOB)
     for received, wanted in zip(state(model), before, strict=True):
         np.testing.assert_array_equal(received, wanted)
-
-
-# --- Parts of the user's
 
 
 def with_nested_parts() -> keras.Model:

@@ -1,7 +1,5 @@
 """What a job takes with it to the workers, and how."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import stat

@@ -3,13 +3,12 @@
 Nothing else is raised, and no process is started. `corpus.json` has the values in a form that R reads, too.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +20,8 @@ import tfdistr
 from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
 from tfdistr.clusters.ssh.cluster import SshCluster
 from tfdistr.errors import TfdistrError
-from tfdistr.jobs.strategy_rules import RULES, rules_of
+from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.strategies.options import as_strategy
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 
@@ -46,10 +46,10 @@ values = st.recursive(
     max_leaves=5,
 )
 ARGUMENTS = [
-    "batch_size", "per_worker_batch_size", "epochs", "steps_per_epoch", "validation_data",
+    "batch_size", "epochs", "steps_per_epoch", "validation_data",
     "validation_split", "validation_steps", "validation_batch_size", "validation_freq", "initial_epoch",
     "callbacks", "class_weight", "sample_weight",
-    "seed", "shuffle", "drop_remainder", "scale_learning_rate", "warmup_epochs", "communication",
+    "seed", "shuffle", "drop_remainder", "virtual_workers", "communication",
     "gradient_dtype", "start_timeout", "heartbeat_timeout", "step_timeout",
 ]  # fmt: skip
 
@@ -114,17 +114,18 @@ def test_any_ssh_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
 @thorough
 @given(
     st.sampled_from([*RULES]) | values,
-    st.sampled_from(["auto", "ring", "nccl"]) | values,
-    st.dictionaries(
-        st.sampled_from(["devices", "device", "update", "replicas_to_aggregate", "placement", "x"]), values,
-        max_size=2,
-    ),
+    st.sampled_from(["communication", "devices", "device", "update", "replicas_to_aggregate", "placement"]),
+    values,
     st.sampled_from([None, *CLUSTERS]) | values,
-)  # fmt: skip
-def test_any_destination(strategy: Any, communication: Any, options: Any, cluster: Any) -> None:
-    if isinstance(communication, str) and communication == "mpi":
-        return  # which would start MPI in this process
-    valid_or_refused(tuple, lambda: rules_of(strategy).destination(cluster, communication, options))
+)
+def test_any_destination(strategy: Any, option: str, value: Any, cluster: Any) -> None:
+    def destination() -> Any:
+        chosen = as_strategy(strategy)
+        if hasattr(chosen, option) and not (isinstance(value, str) and value == "mpi"):  # which would start MPI in this process
+            chosen = attrs.evolve(chosen, **{option: value})
+        return RULES[chosen.name].destination(cluster, chosen)
+
+    valid_or_refused(tuple, destination)
 
 
 def decoded(value: Any) -> Any:

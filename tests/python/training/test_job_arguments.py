@@ -1,7 +1,5 @@
 """The arguments of ``distributed_fit()``: what is taken, and what is said about the rest."""
 
-from __future__ import annotations
-
 import os
 import stat
 from typing import Any
@@ -253,9 +251,6 @@ def test_tasks_that_do_not_train_are_refused(monkeypatch):
     ]
 
 
-# --- The run directory
-
-
 def test_a_run_directory_is_made_for_the_user_alone(tmp_path):
     old = os.umask(0)
     try:
@@ -299,9 +294,6 @@ def test_an_earlier_run_is_not_overwritten(tmp_path, name):
         f"Received: {tmp_path / name}",
         "Fix: Pass another folder, or remove this one.",
     ]
-
-
-# --- The checks themselves
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.int64(2), np.float32(2.0)])

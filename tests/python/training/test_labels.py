@@ -1,7 +1,5 @@
 """Labels that are text, and losses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

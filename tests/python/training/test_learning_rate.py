@@ -1,7 +1,5 @@
 """Steps, learning rates and the warm-up, against numbers computed by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,8 +12,6 @@ import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.warm_up import scale_learning_rate
-
-# --- Steps
 
 
 @pytest.mark.parametrize(
@@ -80,9 +76,6 @@ def test_a_formula_that_multiplies_by_the_workers_makes_too_many_steps(size, for
     assert counts.sum() == least * examples
 
 
-# --- Learning rates
-
-
 @pytest.mark.parametrize(
     ("arguments", "rate"),
     [((0.1, 4), 0.4), ((0.1, 4, "linear"), 0.4), ((0.1, 4, "sqrt"), 0.2), ((0.1, 4, "none"), 0.1),
@@ -109,8 +102,6 @@ def test_what_cannot_be_scaled_is_refused(arguments, rule, received, fix):
         tfdistr.scaled_learning_rate(*arguments)
     assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
 
-
-# --- The warm-up
 
 X = np.arange(20.0, dtype="float32").reshape(10, 2) / 20
 Y = X.sum(1)
@@ -149,13 +140,6 @@ def batches() -> tf.data.Dataset:
 def test_the_rate_rises_in_equal_parts_from_step_to_step():
     seen = rates(compiled(), tfdistr.WarmUp(0.1, 0.4, epochs=2), epochs=3)
     assert seen == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.4, 0.4])
-
-
-@pytest.mark.slow(reason="trains on two workers, or with many steps")
-def test_it_follows_steps_per_epoch_of_data_that_repeats():
-    seen = rates(compiled(), tfdistr.WarmUp(0.1, 0.3, epochs=1), data=batches().repeat(), steps_per_epoch=5,
-                 epochs=2)  # fmt: skip
-    assert seen == pytest.approx([0.1, 0.14, 0.18, 0.22, 0.26, 0.3, 0.3, 0.3, 0.3, 0.3])
 
 
 def test_the_steps_of_an_execution_have_the_rate_of_the_first_one():
@@ -265,9 +249,6 @@ def test_an_optimizer_is_scaled_at_once_or_with_a_warm_up():
     assert scale_learning_rate(None, 4.0, 3) == []
 
 
-# --- As arguments of distributed_fit()
-
-
 def job(**arguments: Any) -> Any:
     return make_job(compiled, X, Y, num_workers=2, **{"batch_size": 4} | arguments)
 
@@ -315,18 +296,6 @@ def test_batches_of_a_function_are_its_own():
         "Received: batch_size=None (the function makes batches)",
         "Fix: Drop the remainder in the function: dataset.batch(size, drop_remainder=True).",
     ]
-
-
-@pytest.mark.slow(reason="trains on two workers, or with many steps")
-def test_a_job_on_two_workers_makes_the_steps_that_one_makes_by_hand():
-    """10 examples in batches of 2 * 2: two steps in an epoch, 8 examples, and twice the learning rate."""
-    fit = tfdistr.distributed_fit(
-        compiled, X, Y, cluster=tfdistr.local_cluster(2),
-        batch_size=tfdistr.per_worker(2, scale_learning_rate="linear", warmup_epochs=2), drop_remainder=True,
-        epochs=3, shuffle=False, seed=1, verbose=0,
-    )  # fmt: skip
-    expected = by_hand([0.1, 0.125, 0.15, 0.175, 0.2, 0.2], [(0, 4), (4, 8)] * 3)
-    assert weights(fit.model) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(("drop", "passes"), [(False, [(0, 4), (4, 8), (8, 10)]), (True, [(0, 4), (4, 8)])])

@@ -1,19 +1,13 @@
 """The training loop of ``distributed_fit()``: what Keras's ``fit`` gives and calls, step by step."""
 
-from unittest import mock
 
 import keras
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from slow import mostly_slow
 
-import tfdistr
-from tfdistr.data import datasets
 from tfdistr.data.order.context import WorkerContext
-from tfdistr.data.pipeline.index_batches import ReadAhead
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
@@ -176,33 +170,6 @@ def test_arrays_and_pipelines_give_the_same(monkeypatch, gathered, options):
     assert ends[:12] == [0, 1, 2, 3, 4, 5] * 2 if not options else ends[:4] == [3, 5] * 2
 
 
-# Slow: trains each model twice.
-@pytest.mark.parametrize("gathered", mostly_slow([1 << 24, 0], quick=[]))
-def test_files_that_are_read_ahead_give_the_bits_of_arrays(tmp_path, monkeypatch, gathered):
-    """By a thread, and by a pipeline if the batches are large."""
-    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
-    read = mock.Mock(wraps=ReadAhead)
-    monkeypatch.setattr(training_steps, "ReadAhead", read)
-    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 5), "y": Y})
-    pq.write_table(table, tmp_path / "all.parquet", row_group_size=7)
-    described = tfdistr.load_dataset("parquet", files=tmp_path / "all.parquet", target="y")
-    results = []
-    for source in (described, make_source({"x": X}, Y)):
-        data = make_data(source, WorkerContext(1, 0, BATCH, seed=5, shuffle=True))
-        monkeypatch.setattr(training_steps, "GATHERED_BYTES", gathered if source is described else 1 << 24)
-        inputs = keras.Input((5,), name="x")
-        keras.utils.set_random_seed(3)
-        model = keras.Model({"x": inputs}, keras.layers.Dense(3, activation="softmax")(inputs))
-        model.compile("adam", "sparse_categorical_crossentropy")
-        history = fit(
-            model, data, epochs=EpochRange(3), validation=None, callbacks=[], on_steps=lambda *_: None
-        )
-        results.append([history["loss"], *model.get_weights()])
-    assert read.called == bool(gathered)
-    for mine, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(mine, other)
-
-
 @pytest.mark.parametrize(("kind", "inline"), [("plain", True), ("pooling", False)])
 def test_steps_with_the_gradient_of_a_pooling_stay_a_function(kind, inline):
     data = make_data(make_source(X, Y), WorkerContext(1, 0, BATCH, seed=5, shuffle=True))
@@ -240,9 +207,6 @@ def test_a_model_with_a_loop_of_its_own_keeps_it():
     changed = make()
     changed.fit = lambda *args, **kwargs: None
     assert not runs_own_loop(changed)
-
-
-# --- Class weights
 
 
 @pytest.mark.parametrize(

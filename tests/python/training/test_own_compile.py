@@ -167,9 +167,6 @@ def assert_same(received: keras.Model, wanted: keras.Model, atol: float = 0.0) -
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
 
-# --- What a copy has
-
-
 def test_a_copy_has_the_arguments_of_the_class_and_those_of_keras():
     copy = copy_of(task(loss=Smoothed(3.0), sampler=Sampler(7), run_eagerly=True))
     assert isinstance(copy, Task)
@@ -243,9 +240,6 @@ def test_keras_saves_models_as_before(tmp_path):
     assert "own" not in model.get_compile_config()
 
 
-# --- What they are trained to
-
-
 @pytest.mark.parametrize(("make", "communication"), [(own_loop, None), (task, "mpi")])
 def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_model(make, communication):
     keras.utils.set_random_seed(3)
@@ -293,9 +287,6 @@ def test_a_run_resumes_with_the_same_bits(tmp_path, make):
         tfdistr.distributed_fit(model, X, Y, run_dir=tmp_path / "run", callbacks=[Fails()], **given)
     tfdistr.distributed_fit(model, X, Y, run_dir=tmp_path / "run", resume=True, **given)
     assert_same(model, full.model)
-
-
-# --- What is refused
 
 
 class Unregistered:

@@ -1,7 +1,5 @@
 """The line that says that one worker would have been faster."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """A process that makes no step for too long says where it is, whatever its main thread does."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

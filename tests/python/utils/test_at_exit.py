@@ -1,7 +1,5 @@
 """What a process does when it ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

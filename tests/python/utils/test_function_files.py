@@ -1,7 +1,5 @@
 """Functions of Python files, which R names by python_function()."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys

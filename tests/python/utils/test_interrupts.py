@@ -1,7 +1,5 @@
 """Interrupts that are held back, and come later."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Arrays on their way into another process: the file has their rows, and nothing is copied before."""
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 

@@ -45,8 +45,8 @@ def test_what_to_write_is_accepted(function: str, name: str) -> None:
 @pytest.mark.parametrize("value", [value for table in REMOVED_VALUES.values() for value in table])
 def test_a_value_that_is_gone_is_refused(value: str) -> None:
     function = next(name for name, table in REMOVED_VALUES.items() if value in table)
+    first = "None, None, " if function == "compare_strategies" else ""
     with pytest.raises(ArgumentError):
-        first = "None, None, " if function == "compare_strategies" else ""
         eval(f"{function}({first}{value})", {"devices": ["cpu:0"], **NAMES})
 
 

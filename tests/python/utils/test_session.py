@@ -1,7 +1,5 @@
 """What is a session, and what is a script."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

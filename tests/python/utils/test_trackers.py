@@ -1,7 +1,5 @@
 """Which callbacks are those of trackers, and how their runs end, with modules in their place."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a run reads is the user's own: who could write to it could run code."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

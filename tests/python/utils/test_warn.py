@@ -1,7 +1,5 @@
 """What tfdistr logs as a warning is a warning of Python in the session."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 

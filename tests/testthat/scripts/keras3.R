@@ -88,52 +88,6 @@ OwnSteps <- Model( # nolint: a class
   }
 )
 
-# Two networks with an optimizer each; the second loss reads what the first optimizer has changed.
-Adversaries <- Model( # nolint: a class
-  "Adversaries",
-  initialize = function(...) {
-    super$initialize(...)
-    self$critic <- keras_model_sequential(c(8, 8, 1)) |>
-      layer_flatten() |>
-      layer_dense(8, activation = "tanh") |>
-      layer_dense(1)
-    self$maker <- keras_model_sequential(c(8, 8, 1)) |>
-      layer_flatten() |>
-      layer_dense(64) |>
-      layer_reshape(c(8, 8, 1))
-    self$critic_optimizer <- optimizer_sgd(0.1, momentum = 0.5)
-    self$seen <- list(metric_mean(name = "loss"), metric_mean(name = "maker_loss"))
-  },
-  # Inputs upside down take the place of random ones, so that each row has its own.
-  change = function(network, optimizer, loss_of) {
-    tape <- tensorflow::tf$GradientTape()
-    with(tape, loss <- loss_of())
-    weights <- network$trainable_weights
-    optimizer$apply_gradients(Map(list, tape$gradient(loss, weights), weights))
-    loss
-  },
-  losses_of = function(real) {
-    made <- self$maker(op_flip(real, 2L))
-    list(
-      critic = function() op_mean(op_softplus(self$critic(made))) + op_mean(op_softplus(-self$critic(real))),
-      maker = function() op_mean(op_softplus(-self$critic(self$maker(op_flip(real, 2L)))))
-    )
-  },
-  log = function(...) {
-    Map(function(metric, loss) metric$update_state(loss), self$seen, list(...))
-    list(loss = self$seen[[1L]]$result(), maker_loss = self$seen[[2L]]$result())
-  },
-  train_step = function(data) {
-    losses <- self$losses_of(data)
-    critic <- self$change(self$critic, self$critic_optimizer, losses$critic)
-    self$log(critic, self$change(self$maker, self$optimizer, losses$maker))
-  },
-  test_step = function(data) {
-    losses <- self$losses_of(data)
-    self$log(losses$critic(), losses$maker())
-  }
-)
-
 StopAfterFirst <- Callback( # nolint: a class
   "StopAfterFirst",
   on_epoch_end = function(epoch, logs = NULL) if (epoch == 1) self$model$stop_training <- TRUE
@@ -197,10 +151,6 @@ cases <- list(
   images = list(model = sequential, images),
   own_steps = list(
     model = function() compiled(OwnSteps(), loss = "mse", metrics = "mae"), x,
-    validation_data = x[1:40, , , , drop = FALSE]
-  ),
-  adversaries = list(
-    model = function() compiled(Adversaries(), optimizer_sgd(0.05), loss = "mse", metrics = NULL), x,
     validation_data = x[1:40, , , , drop = FALSE]
   ),
   given = on_arrays("given")

@@ -1,7 +1,5 @@
 """Four hosts, and a job on them that leaves nothing there."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

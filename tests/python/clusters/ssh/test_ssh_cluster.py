@@ -1,7 +1,5 @@
 """Workers that ssh starts on several hosts: network namespaces here, each with an ssh server of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hosts
@@ -20,10 +17,8 @@ from paths import WORKERS
 from ssh_job import Job
 
 import tfdistr
-from tfdistr.clusters.ssh.cluster import ssh_cluster
-from tfdistr.errors import ClusterStartError, JobMismatchError
+from tfdistr.errors import ClusterStartError
 from tfdistr.supervision.events import EventReader
-from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -101,9 +96,6 @@ def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatc
     assert (job.run_dir / "logs" / "worker-1.log.1").exists()
 
 
-# --- Hosts and connections that are lost
-
-
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) -> None:
     times: dict[str, float] = {}
@@ -128,18 +120,6 @@ def test_a_host_that_is_cut_off_is_named_and_a_short_cut_ends_nothing(job: Job) 
     assert re.match(rf"Worker 1 of 2 on {b} sent no heartbeat for \d+ s: its machine or network ", message)
     assert message.endswith("host runs and is reachable, or pass a larger `heartbeat_timeout`.")
     assert (error.worker, error.host) == (1, job.net.address("b"))
-
-
-@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
-def test_a_host_that_is_cut_off_is_named_though_its_peers_report_the_loss_first(job: Job) -> None:
-    lose = when_ready(2, lambda: job.net.cut("b"))
-    try:
-        error = job.fail("lose_peer_after_5_s,wait", look=lose, heartbeat_timeout=30)
-    finally:
-        job.net.end_all("b")
-        job.net.mend("b")
-    assert (error.worker, error.host) == (1, job.net.address("b"))
-    assert "sent no heartbeat for" in str(error)
 
 
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
@@ -179,9 +159,6 @@ def test_nothing_is_left_on_the_hosts_when_the_caller_ends(job: Job, number: sig
         process.wait()
 
 
-# --- Hosts that are not as they must be
-
-
 def test_hosts_that_cannot_be_reached_are_named(job: Job) -> None:
     error, d = job.fail("finish", "ad"), job.net.address("d")
     assert isinstance(error, ClusterStartError)
@@ -191,45 +168,6 @@ def test_hosts_that_cannot_be_reached_are_named(job: Job) -> None:
     )
     assert str(error).endswith(f"The same Python must be at this path on that host: {sys.executable}.")
     assert (error.worker, error.host) == (1, d)
-
-
-@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
-def test_no_such_host_and_one_that_refuses(job: Job) -> None:
-    job.run_dir.mkdir(mode=0o700)
-    known = {"ssh": f"{job.net.ssh} -oUser=nobody-at-all", "warm": False}
-    for host, said, options in (
-        ("no-such-host.invalid", "Could not resolve hostname no-such-host.invalid", {"ssh": job.net.ssh}),
-        (job.net.address("a"), "Permission denied", known),
-        (hosts.NET + ".13", "No route to host", {"ssh": job.net.ssh}),
-    ):
-        with pytest.raises(ClusterStartError) as caught:
-            run_workers(ssh_cluster([host], **options), ["worker"], job.run_dir)
-        assert caught.value.received.startswith(f"{host}: ")
-        assert said in caught.value.received
-        assert caught.value.fix == f"Let this user in without a password: ssh {host} true."
-
-
-@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
-def test_a_run_directory_that_a_host_does_not_see(job: Job) -> None:
-    job.run_dir = job.net.own / "run"
-    error = job.fail("finish", "ac")
-    assert error.received == f"{job.run_dir}, which does not exist on {job.net.address('c')} (worker 1)"
-
-
-@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
-def test_versions_that_differ_are_named_before_a_worker_starts(job: Job, tmp_path: Path) -> None:
-    # A host whose Python has another Keras: it comes first in PYTHONPATH there, and not here.
-    other = tmp_path / "other" / "keras-3.0.0.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 3.0.0\n")
-    error = job.fail("finish", "a", env={"PYTHONPATH": str(other.parent)})
-    assert isinstance(error, JobMismatchError)
-    assert error.received.endswith(f" on this machine, 3.0.0 on {job.net.address('a')}")
-    assert error.received.startswith("version of Keras: 3.")
-    assert not (job.run_dir / "logs").exists()
-
-
-# --- Tunnels
 
 
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")

@@ -1,7 +1,5 @@
 """Training on workers that ssh starts: as one worker, through tunnels, a cut link. tests/engines has more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ what it has evaluated. It computes in float64: a rounding of float32 may switch 
 weights visibly.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

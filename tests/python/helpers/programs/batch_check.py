@@ -3,8 +3,6 @@
 Usage: batch_check.py FILE   (which gets, by the name of a model, the warning, and whether a variable changed)
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Has the workers that a program starts be forks of the server that has forked the program itself."""
 
-from __future__ import annotations
-
 import os
 
 from tfdistr.fork_server import servers

@@ -3,8 +3,6 @@
 Usage: borrowing.py SCRIPT ARGUMENT...
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

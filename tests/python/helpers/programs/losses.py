@@ -1,4 +1,4 @@
-"""Trains small models in a loop of its own, with the loss helpers and with what is wrong in their place.
+"""Trains small models in a loop of its own, with the loss helpers.
 
 Usage: losses.py FILE CASES            (one worker of the cluster of TF_CONFIG)
        losses.py FILE CASES REPLICAS   (stock MirroredStrategy, on so many devices of this process)
@@ -66,39 +66,14 @@ def full_size(losses: tf.Tensor, model: keras.Model, weights: tf.Tensor) -> tf.T
     return tfdistr.average_loss(losses, weights, BATCH) + tfdistr.regularization_loss(model.losses)
 
 
-def local_mean(losses: tf.Tensor, model: keras.Model, weights: tf.Tensor) -> tf.Tensor:
-    """Wrong: the mean over the local batch."""
-    return plain(losses, model, weights) - sum(model.losses) + tfdistr.regularization_loss(model.losses)
-
-
-def local_size(losses: tf.Tensor, model: keras.Model, weights: tf.Tensor) -> tf.Tensor:
-    """Wrong where shares differ: TensorFlow's default is the local size times the number of replicas."""
-    losses = tf.reduce_mean(losses, axis=tf.range(1, tf.rank(losses)))
-    mean = tf.nn.compute_average_loss(losses, sample_weight=weights)
-    return mean + tfdistr.regularization_loss(model.losses)
-
-
-def summed(losses: tf.Tensor, model: keras.Model, weights: tf.Tensor) -> tf.Tensor:
-    """Wrong with extra dimensions: TensorFlow sums them."""
-    rows = tf.distribute.get_replica_context().all_reduce("SUM", tf.shape(losses, tf.int64)[0])
-    losses *= tf.reshape(weights, [-1] + [1] * (losses.shape.rank - 1))
-    mean = tf.nn.compute_average_loss(losses, global_batch_size=rows)
-    return mean + tfdistr.regularization_loss(model.losses)
-
-
-def unscaled(losses: tf.Tensor, model: keras.Model, weights: tf.Tensor) -> tf.Tensor:
-    """Wrong with regularization: every replica adds the whole of it."""
-    return tfdistr.average_loss(losses, weights) + sum(model.losses)
-
-
 # name: (model, examples, targets, regularizer, ways to make the loss)
 CASES = {
-    "even": (flat, 16, IMAGES[:, 0], None, (right, full_size, local_mean)),
-    "uneven last batch": (flat, 21, IMAGES[:, 0], None, (right, local_mean, local_size)),
-    "last batch of one": (flat, 17, IMAGES[:, 0], None, (right, local_size)),
+    "even": (flat, 16, IMAGES[:, 0], None, (right, full_size)),
+    "uneven last batch": (flat, 21, IMAGES[:, 0], None, (right,)),
+    "last batch of one": (flat, 17, IMAGES[:, 0], None, (right,)),
     "one example": (flat, 1, IMAGES[:, 0], None, (right,)),
-    "labels with extra dimensions": (network, 21, IMAGES, None, (right, summed)),
-    "L2": (flat, 21, IMAGES[:, 0], "l2", (right, unscaled)),
+    "labels with extra dimensions": (network, 21, IMAGES, None, (right,)),
+    "L2": (flat, 21, IMAGES[:, 0], "l2", (right,)),
 }
 
 

@@ -1,7 +1,5 @@
 """The chief of workers that were started by hand: model_parallel_by_hand.py OUTPUT [EPOCHS]."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,17 +1,13 @@
 """A worker that becomes a rank of MPI at the rendezvous: FOLDER WHAT. WHAT is what happens to worker 1.
 
 It is "nothing", "another node" (the workers share no memory), "two hosts" (of two workers each), "no mpi",
-"another mpi", "a GPU" (it sees one), "a closed port" (on another node), "killed", "killed on two hosts", "an
-error", "killed at the start", "garbage" (instead of a start), or "cut" (the network, in epoch 2).
+"a GPU" (it sees one), "killed", "killed on two hosts", "an error", or "cut" (the network, in epoch 2).
 COMMUNICATION says what carries the gradients.
 """
-
-from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -22,7 +18,6 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.collectives import choice
 from tfdistr.collectives.mpi import agreement
-from tfdistr.collectives.mpi.agreement import Agreement, Talks
 from tfdistr.collectives.mpi.init_timeout import mapped_names
 from tfdistr.errors import ClusterStartError
 
@@ -49,8 +44,7 @@ def happens(epoch: int, logs: object) -> None:
 def change_start() -> None:
     for name in ("FI_PROVIDER", "UCX_TLS"):  # of the tests
         os.environ.pop(name, None)
-    library, agree = choice.MpiLibrary, Talks.agree
-    if WHAT in ("another node", "a closed port", "cut"):  # a cut network stops no workers that share memory
+    if WHAT in ("another node", "cut"):  # a cut network stops no workers that share memory
         agreement.node = lambda: f"node-{INDEX}"
     if WHAT.endswith("two hosts"):
         agreement.node = lambda: f"node-{INDEX // 2}"
@@ -60,22 +54,8 @@ def change_start() -> None:
     def no_mpi() -> object:
         raise ClusterStartError("", received="no mpi4py")
 
-    def another() -> object:
-        found = library()
-        found.version = "MPICH Version: 3.4"
-        return found
-
-    def end(self: Talks, version: str, obstacle: str) -> Agreement:
-        if WHAT == "killed at the start":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if WHAT == "garbage":
-            self.peers[0].send("\x1b[2J" + "x" * 3000)
-        return agree(self, version, obstacle)
-
-    Talks.agree = end
-    choice.MpiLibrary = {"no mpi": no_mpi, "another mpi": another}.get(WHAT, library)
-    if WHAT == "a closed port":
-        agreement.OpenDoor = lambda door: socket.socket()
+    if WHAT == "no mpi":
+        choice.MpiLibrary = no_mpi
     if WHAT == "a GPU":
         tf.config.get_visible_devices = lambda kind=None: [kind]
 

@@ -6,8 +6,6 @@ Usage: ordered_sum.py FOLDER COMMUNICATION LEAVES [messages]   as a worker; it w
 With "messages", ranks of MPI do not use the memory that they share.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The chief of parameter servers that were started by hand, with TF_CONFIG: ps_by_hand.py OUTPUT [EPOCHS]."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

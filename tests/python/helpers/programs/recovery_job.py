@@ -1,14 +1,12 @@
 """Trains on two workers that it starts, with checkpoints; continues with what is in the folder.
 
-Usage: recovery_job.py FOLDER COMMUNICATION [lost WORKERS BATCH | unsaved | slow]
+Usage: recovery_job.py FOLDER COMMUNICATION [unsaved | slow]
 
-With "lost", it starts so many, of which the last is killed whenever it comes to the second epoch. With
-"unsaved", the model is one that has no checkpoints, and is trained for very long. With "slow", the first step
-of the second epoch takes 6 s, in which there are files "slow-PID" in the folder.
+With "unsaved", the model is one that has no checkpoints, and is trained for very long. With "slow", the first
+step of the second epoch takes 6 s, in which there are files "slow-PID" in the folder.
 """
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -33,21 +31,6 @@ def model_with_fit():
     made = OwnFit([keras.Input((4,)), keras.layers.Dense(1)])
     made.compile("sgd", "mse")
     return made
-
-
-class Breaks(keras.callbacks.Callback):
-    """Kills the last of so many workers."""
-
-    def __init__(self, workers):
-        super().__init__()
-        self.last = workers - 1
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.epoch == 1 and batch == 60 and tfdistr.worker_index() == self.last:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Slow(keras.callbacks.Callback):
@@ -76,21 +59,15 @@ if __name__ == "__main__":
     from borrowed import borrow_server
 
     borrow_server()
-    what, workers, more = sys.argv[3:4], 2, {"resume": True}
-    if what == ["lost"]:
-        workers = int(sys.argv[4])
-        more |= {"min_workers": workers - 1, "callbacks": lambda: [Breaks(workers)], "epochs": 3}
-        more |= {"batch_size": int(sys.argv[5])}
+    what, more = sys.argv[3:4], {"resume": True}
     if what == ["unsaved"]:
-        more = {"make": model_with_fit, "epochs": 10**6, "checkpoint_every": None, "max_restarts": 1}
+        more = {"make": model_with_fit, "epochs": 10**6, "checkpoint_every": None}
+        more["failures"] = tfdistr.on_failure(max_restarts=1)
     if what == ["slow"]:
         folder = sys.argv[1]
         more["callbacks"] = lambda: [Slow(folder)]
-    fit = train(
-        run_dir=Path(sys.argv[1]),
-        cluster=tfdistr.local_cluster(workers),
-        strategy=tfdistr.multi_worker_mirrored(communication=sys.argv[2]),
-        **more,
-    )
-    assert fit.params["workers"] == len(fit.workers) == (workers - 1 if what == ["lost"] else workers)
+    folder, cluster = Path(sys.argv[1]), tfdistr.local_cluster(2)
+    strategy = tfdistr.multi_worker_mirrored(communication=sys.argv[2])
+    fit = train(run_dir=folder, cluster=cluster, strategy=strategy, **more)
+    assert fit.params["workers"] == len(fit.workers) == 2
     np.savez(Path(sys.argv[1], "found.npz"), *fit.model.get_weights(), loss=fit.history["loss"])

@@ -3,8 +3,6 @@
 Usage: table_rows.py FOLDER COMMUNICATION   as a worker; it writes FOLDER/<index>.json and .npz
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A worker of a cluster that gets SIGTERM outside of a training: python terminated.py FOLDER."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -44,14 +44,6 @@ class Place:
         with self.strategy.scope() if self.strategy else contextlib.nullcontext():
             return build()
 
-    def batches(self, dataset: tf.data.Dataset) -> Any:
-        return self.strategy.experimental_distribute_dataset(dataset) if self.strategy else dataset
-
-    def meet(self) -> None:
-        """Waits for the other workers."""
-        if self.strategy:
-            self.strategy.reduce("SUM", tf.constant(1), axis=None)
-
 
 def results(model: keras.Model, history: keras.callbacks.History) -> Values:
     weights = {f"weight {number}": weight for number, weight in enumerate(model.get_weights())}
@@ -66,23 +58,6 @@ def classifier() -> keras.Model:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.05), loss, metrics=["accuracy"])
     return model
-
-
-def linear(**clipping: float) -> keras.Model:
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.1, **clipping), "mse")
-    return model
-
-
-def images() -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices((IMAGES, CLASSES))
-
-
-def keras_20585(place: Place) -> Values:
-    """The tutorial of TensorFlow for several workers."""
-    model = place.made(classifier)
-    data = images().shuffle(SIZE, seed=1).repeat().batch(BATCH)
-    return results(model, model.fit(data, epochs=3, steps_per_epoch=4, verbose=0))
 
 
 class Pairs(keras.utils.PyDataset):
@@ -107,39 +82,6 @@ def two_inputs() -> keras.Model:
 def keras_20329(place: Place) -> Values:
     model = place.made(two_inputs)
     return results(model, model.fit(Pairs(), epochs=2, shuffle=False, verbose=0))
-
-
-def keras_19340(place: Place) -> Values:
-    model = place.made(classifier)
-    history = model.fit(images().batch(BATCH), epochs=2, validation_data=images().batch(BATCH), verbose=0)
-    return results(model, history)
-
-
-def keras_19891(place: Place) -> Values:
-    """The loss of evaluate(), then the weight after a step: one weight, one batch."""
-
-    def build() -> keras.Model:
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-        return model
-
-    model = place.made(build)
-    data = tf.data.Dataset.from_tensor_slices((ROWS[:, :1], TARGETS)).batch(SIZE)
-    evaluated = model.evaluate(data, verbose=0)
-    return {"evaluated": evaluated, **results(model, model.fit(data, verbose=0))}
-
-
-def keras_20611(place: Place) -> Values:
-    """A model with dropout, which is not built before it is trained."""
-
-    def build() -> keras.Model:
-        layers = [keras.layers.Dense(8, "gelu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
-        model = keras.Sequential(layers)
-        model.compile("sgd", "mse")
-        return model
-
-    model = place.made(build)
-    return results(model, model.fit(ROWS, TARGETS, batch_size=BATCH, epochs=2, verbose=0))
 
 
 def keras_21061(place: Place) -> Values:
@@ -187,53 +129,7 @@ def tensorflow_35878(place: Place) -> Values:
     return results(model, history)
 
 
-def shares_of(place: Place, dataset: tf.data.Dataset) -> Values:
-    """The numbers that this worker gets, and how many in each step."""
-    shares = [np.reshape(share, -1) for share in place.batches(dataset.batch(BATCH))]
-    return {"numbers": np.concatenate(shares), "sizes": [len(share) for share in shares]}
-
-
-def tensorflow_36846(place: Place) -> Values:
-    """Which examples of one file this worker gets."""
-    return shares_of(place, one_file(place))
-
-
-def tensorflow_42146(place: Place) -> Values:
-    """Which examples of an array this worker gets, in how many steps."""
-    return shares_of(place, tf.data.Dataset.range(SIZE))
-
-
-def tensorflow_37112(place: Place) -> Values:
-    """A loop of one's own over two epochs, whose last batch is short."""
-    batches = place.batches(tf.data.Dataset.from_tensor_slices(ROWS).batch(BATCH))
-    return {"steps": sum(1 for _ in range(2) for _ in batches)}
-
-
-def tensorflow_33929(place: Place) -> Values:
-    found: Values = {}
-    data = tf.data.Dataset.from_tensor_slices((ROWS, TARGETS)).batch(BATCH)
-    for clipping in ({"clipnorm": 0.1}, {"global_clipnorm": 0.1}, {"clipvalue": 0.01}):
-        model = place.made(lambda clipping=clipping: linear(**clipping))
-        values = results(model, model.fit(data, epochs=2, verbose=0))
-        found |= {f"{next(iter(clipping))} {name}": value for name, value in values.items()}
-    return found
-
-
-def tensorflow_38635(place: Place) -> Values:
-    """All workers save to the same path."""
-    model = place.made(linear)
-    history = model.fit(tf.data.Dataset.from_tensor_slices((ROWS, TARGETS)).batch(BATCH), verbose=0)
-    path = place.folder / "model.keras"
-    model.save(path)
-    place.meet()  # the chief has written
-    saved = {f"saved {number}": w for number, w in enumerate(keras.saving.load_model(path).get_weights())}
-    return {**results(model, history), **saved}
-
-
-CASES = [
-    keras_20585, keras_20329, keras_19340, keras_19891, keras_20611, keras_21061, ray_47464, tensorflow_35878,
-    tensorflow_36846, tensorflow_42146, tensorflow_37112, tensorflow_33929, tensorflow_38635,
-]  # fmt: skip
+CASES = [keras_20329, keras_21061, ray_47464, tensorflow_35878]
 
 
 def run(place: Place) -> dict[str, Any]:

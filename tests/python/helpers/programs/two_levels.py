@@ -1,7 +1,5 @@
 """Sums over ranks on several hosts, and compares them with sums in NumPy. Each rank prints JSON."""
 
-from __future__ import annotations
-
 import json
 import time
 import zlib

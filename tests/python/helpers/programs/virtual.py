@@ -5,8 +5,6 @@ Usage: virtual.py FILE [2 threads]
 With "2 threads" TensorFlow is in use before, with two threads for an operation.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """A worker that tells what a process has of its own: python forked.py RUN_DIR INDEX."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -4,8 +4,6 @@ CARRIER is "processes", or "ssh:SSH:HOST,HOST": so many workers on each of these
 before it, workers start warm, though without TensorFlow.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

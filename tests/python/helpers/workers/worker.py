@@ -3,8 +3,6 @@
 BEHAVIOURS names what each worker does, by commas; the last name is that of all further workers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -50,12 +48,6 @@ def fail_late() -> None:
     fail()
 
 
-def fail_later() -> None:
-    wait_for_all()
-    time.sleep(0.8)
-    fail()
-
-
 def fail_and_live() -> None:
     try:
         fail()
@@ -86,22 +78,9 @@ def lose_peer() -> None:
     sys.exit(1)
 
 
-def lose_peer_after_5_s() -> None:
-    wait_for_all()
-    time.sleep(5)
-    report(RuntimeError("Socket closed"), peer=True)
-    sys.exit(1)
-
-
 def kill() -> None:
     print("reading the data", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def kill_late() -> None:
-    wait_for_all()
-    time.sleep(0.4)
-    kill()
 
 
 def segfault() -> None:
