@@ -121,7 +121,8 @@ def test_any_ssh_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
 def test_any_destination(strategy: Any, option: str, value: Any, cluster: Any) -> None:
     def destination() -> Any:
         chosen = as_strategy(strategy)
-        if hasattr(chosen, option) and not (isinstance(value, str) and value == "mpi"):  # which would start MPI in this process
+        # Not MPI, which would start in this process.
+        if hasattr(chosen, option) and not (isinstance(value, str) and value == "mpi"):
             chosen = attrs.evolve(chosen, **{option: value})
         return RULES[chosen.name].destination(cluster, chosen)
 
