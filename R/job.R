@@ -36,7 +36,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
       if (is.null(earlier)) given else python_fit(earlier)
     } else {
       made <- part(functions$model, "model")
-      if (is.null(earlier)) made else python_fit(earlier)$with_recipe(made, build)
+      if (is.null(earlier)) made else core()$with_recipe(python_fit(earlier), made, build)
     }
   }
   list(

@@ -34,7 +34,7 @@ save_fit <- function(result, model) {
   tryCatch(
     {
       of_r <- is_r_function(model)
-      bytes <- core()$FitResult$to_bytes(result, with_recipe = !of_r)
+      bytes <- core()$fit_to_bytes(result, with_recipe = !of_r)
       # R gets a raw vector from a bytearray only.
       raw <- reticulate::py_to_r(reticulate::import_builtins(convert = FALSE)$bytearray(bytes))
       list(bytes = raw, functions = if (of_r) pack_functions(list(model = model)))
@@ -59,7 +59,7 @@ python_fit <- function(fit, call = rlang::caller_env()) {
     if (!is.null(model)) session$model <- rlang::new_weakref(session, model)
     build <- if (!is.null(model)) recorded(model, session$errors)
     session$result <- with_conditions(
-      core(convert = TRUE)$FitResult$from_bytes(saved$bytes, build),
+      core(convert = TRUE)$fit_from_bytes(saved$bytes, build),
       call = call
     )
   }

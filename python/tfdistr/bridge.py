@@ -78,10 +78,12 @@ NAMES = {
     "refuse_missing": "r.values",
     "Pull": "data.pipeline.batch_objects",
     "run_fit": "jobs.run",
+    "fit_from_bytes": "jobs.saved_result:from_bytes",
+    "fit_to_bytes": "jobs.saved_result:to_bytes",
+    "with_recipe": "jobs.outcome",
     # Its result
     "fit_for_r": "jobs.values_for_r",
     "worker_columns": "jobs.values_for_r",
-    "FitResult": "jobs.result",
     "evaluate": "jobs.inference",
     "predict": "jobs.inference",
     # The values that R functions take to the workers

@@ -63,7 +63,7 @@ if __name__ == "__main__":
     if tfdistr.is_chief():
         found = {
             # Not `fit.model`: the caller would import TensorFlow for it.
-            "weights": [weight.ravel().tolist() for weight in fit.trained.state().weights],
+            "weights": [weight.ravel().tolist() for weight in fit._trained.state().weights],
             "history": fit.history,
             "workers": fit.params["workers"],
             "hosts": [worker["host"] for worker in fit.workers],

@@ -219,14 +219,14 @@ class EngineCluster(Cluster):
         ]
 
 
-def workers_of_each_host(workers: Any, workers_per_host: Any, hosts: int, names: str = "hosts") -> int:
+def workers_of_each_host(workers: Any, workers_per_host: Any, hosts: int, what: str = "host") -> int:
     """Return the number of workers on each host, from the number of all workers or of those on a host.
 
     Args:
         workers: The number of workers on all hosts together, or None.
         workers_per_host: The number of workers on each host, or None; 1 if both are None.
         hosts: The number of hosts.
-        names: What the hosts are called in the error.
+        what: The name of a host in the error.
 
     Raises:
         ArgumentError: The numbers contradict each other.
@@ -236,11 +236,11 @@ def workers_of_each_host(workers: Any, workers_per_host: Any, hosts: int, names:
         return each or 1
     total = check_int("workers", workers)
     if total % hosts or each not in (None, total // hosts):
+        times = "a multiple of" if each is None else "`workers_per_host` times"
         given = "" if each is None else f", workers_per_host={each}"
-        fitting = hosts * (each or max(1, total // hosts))
         raise ArgumentError(
-            "`workers`, their number on all hosts together, must give each host the same number.",
-            received=f"workers={total}{given}, and {hosts} {names}",
-            fix=f"Pass workers={fitting}, or leave it out and pass workers_per_host.",
+            f"`workers` must be {times} the number of {what}s.",
+            received=f"workers={total}{given}, and {number_of(hosts, what)}",
+            fix=f"Pass workers={hosts * (each or max(1, total // hosts))}, or leave it out.",
         )
     return total // hosts

@@ -44,9 +44,9 @@ def evaluate(
     **numbers: Any,
 ) -> dict[str, float]:  # fmt: skip
     """Evaluate the model of a result; see ``FitResult.evaluate()``. The user calls ``x`` by ``name``."""
-    state = result.trained.state()
+    state = result._trained.state()
     source = _source(result, state.inputs, x, y, sample_weight, name=name)
-    if isinstance(source, Arrays) and len(source.parts) == 1 and result.form.targets is not False:
+    if isinstance(source, Arrays) and len(source.parts) == 1 and result._form.targets is not False:
         raise ArgumentError(
             "evaluate() needs `y`: it compares outputs with targets.",
             received=f"`{name}` without `y`",
@@ -90,7 +90,7 @@ def predict(
     # The model of a joined cluster would predict on all of its workers.
     here = cluster is None and not JOINED.settings
     model = result.model if here else None
-    state = result.trained.state()
+    state = result._trained.state()
     source = _source(result, state.inputs, x, name=name)
     job, _ = _job("predict", result, state, source, cluster, joins=False, **numbers)
     if cluster is not None:
@@ -134,8 +134,8 @@ def _source(
     """Check that data have the form of a model's training data."""
     if isinstance(x, FunctionByName):
         return x
-    if result.form.columns is not None:
-        x = choose_columns(x, result.form.columns, name)
+    if result._form.columns is not None:
+        x = choose_columns(x, result._form.columns, name)
     source = make_source(x, y, sample_weight, name=name)
     if isinstance(source, Arrays) and inputs is not None:
         _check_shapes(source, inputs, name)
@@ -183,7 +183,7 @@ def _job(
         )
     if cluster is not None:
         settings = {**settings, **timeouts(cluster)}
-    recipe = result.trained.recipe_here if cluster is None else result.trained.recipe
+    recipe = result._trained.recipe_here if cluster is None else result._trained.recipe
     job = make_job(
         recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
         seed=result.params["seed"], shuffle=False, task=task, state=state, **settings,

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from tfdistr._version import __version__
 from tfdistr.data.source import Form
 from tfdistr.jobs.documents import plain_params
 from tfdistr.schemas import schema_id
 from tfdistr.schemas.normal_form import as_json
+from tfdistr.training.job import EpochRange
 from tfdistr.training.model_state import LazyModel
 
 if TYPE_CHECKING:
-    from typing import Self
-
     import keras
 
+    from tfdistr.jobs.result import FitResult
 
-@dataclass
+
+@attrs.define(slots=False)
 class Outcome:
     """The data of a `FitResult`, which describes the attributes."""
 
@@ -27,17 +29,13 @@ class Outcome:
     params: dict[str, Any]
     workers: list[dict[str, Any]]
     run_dir: str | None
-    trained: LazyModel = field(repr=False)
-    form: Form = field(default_factory=Form, repr=False)
+    _trained: LazyModel = attrs.field(repr=False)
+    _form: Form = attrs.field(factory=Form, repr=False)
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics after the last epoch."""
         return {name: values[-1] for name, values in self.history.items() if values}
-
-    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> Self:
-        """Return the result with another way to make its model; see `LazyModel`."""
-        return replace(self, trained=self.trained.with_recipe(recipe, build))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result without its model, in JSON types; ``schemas/result.schema.json`` describes it.
@@ -64,3 +62,29 @@ class Outcome:
             }
         )
         return document
+
+
+def with_recipe(outcome: FitResult, recipe: Any, build: Callable[[], keras.Model] | None = None) -> FitResult:
+    """Return the result with another way to make its model; see `LazyModel`."""
+    return attrs.evolve(outcome, trained=outcome._trained.with_recipe(recipe, build))
+
+
+def epochs_of(outcome: Outcome) -> dict[str, list[int]]:
+    """Return the numbers, from 1, of the epochs that have a value of each metric."""
+    first = outcome.params["initial_epoch"]
+    made = range(first, first + max(map(len, outcome.history.values()), default=0))
+    known = EpochRange(made.stop, first, outcome.params["validation_freq"])
+    trained = [epoch + 1 for epoch in made]
+    validated = [epoch + 1 for epoch in made if known.validates(epoch)]
+    return {name: validated if name.startswith("val_") else trained for name in outcome.history}
+
+
+def rows_of(outcome: Outcome) -> list[tuple[int, str, float, str]]:
+    """Return the history as rows (epoch, metric, value, data)."""
+    rows, epochs = [], epochs_of(outcome)
+    for name, values in outcome.history.items():
+        data = "validation" if name.startswith("val_") else "training"
+        metric = name.removeprefix("val_")
+        numbered = zip(epochs[name], values, strict=True)
+        rows += [(epoch, metric, value, data) for epoch, value in numbered]
+    return rows

@@ -1,22 +1,15 @@
-"""The result of ``distributed_fit()``, and how the trained model comes back from the chief."""
+"""The result of ``distributed_fit()``."""
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import pickle
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
-from tfdistr._version import __version__
-from tfdistr.errors import ArgumentError
+import attrs
+
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.fit_summary import FitSummary, bottleneck_of, time_line, times_of
-from tfdistr.jobs.outcome import Outcome
-from tfdistr.training.job import EpochRange
-from tfdistr.training.model_state import LazyModel, ModelState
+from tfdistr.jobs.outcome import Outcome, epochs_of, rows_of
 from tfdistr.utils.packages import data_frame, figure
 
 if TYPE_CHECKING:
@@ -25,9 +18,6 @@ if TYPE_CHECKING:
     import pandas
 
     from tfdistr.clusters.cluster import Cluster
-
-#: The format of a saved result. Another one is refused.
-_FORMAT = 1
 
 
 class FitResult(Outcome):
@@ -46,8 +36,6 @@ class FitResult(Outcome):
             its time is in computing, and that of waiting_for_peers with the ring in exchanging.
         run_dir: Folder with the logs, or the URL of the store; None if the job ran in this process without
             a store.
-        trained: How the model is made.
-        form: The form of the data that it was trained with.
 
     A result can be pickled. It is then read, with its model, in any other session.
     """
@@ -55,7 +43,8 @@ class FitResult(Outcome):
     @classmethod
     def _of(cls, outcome: Outcome) -> FitResult:
         """Return the result with this outcome."""
-        return cls(**vars(outcome))
+        values = attrs.asdict(outcome, recurse=False)
+        return cls(**{name.lstrip("_"): value for name, value in values.items()})
 
     @property
     def model(self) -> keras.Model:
@@ -63,7 +52,7 @@ class FitResult(Outcome):
 
         It is in this process, and is built at the first use.
         """
-        return self.trained.model
+        return self._trained.model
 
     def evaluate(
         self,
@@ -159,66 +148,62 @@ class FitResult(Outcome):
             output_format=output_format,
         )  # fmt: skip
 
-    def to_bytes(self, *, with_recipe: bool = True) -> bytes:
-        """The result as bytes, for ``from_bytes`` in any other process.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save a result: its numbers, and the model with the state of its optimizer.
 
         Args:
-            with_recipe: Whether they have what makes a model of this kind.
+            path: The file. A file of this name is replaced when the new one is whole.
 
         Raises:
             ArgumentError: The function that makes the model cannot be sent to other processes.
-        """
-        import cloudpickle
+            TfdistrError: The file cannot be written.
 
-        state = io.BytesIO()
-        self.trained.state().write(state)
-        parts = {name: getattr(self, name) for name in ("history", "params", "workers", "run_dir", "form")}
-        recipe = self.trained.recipe if with_recipe else None
-        try:
-            content = cloudpickle.dumps({**parts, "state": state.getvalue(), "recipe": recipe})
-        except Exception as error:  # the pickling code of an object can raise anything
-            raise ArgumentError(
-                "A result can be saved if its model function can be sent to other processes.",
-                received=f"{type(error).__name__}: {error}",
-                fix='Save the model itself: fit.model.save("model.keras").',
-            ) from error
-        header = json.dumps({"tfdistr": __version__, "format": _FORMAT}).encode()
-        return header + b"\n" + bytes(content)
+        Example:
+            >>> fit.save("fit")
+            >>> tfdistr.FitResult.load("fit").metrics == fit.metrics
+            True
+        """
+        from tfdistr.jobs.saved_result import save
+
+        save(self, path)
 
     @classmethod
-    def from_bytes(cls, content: bytes, build: Callable[[], keras.Model] | None = None) -> FitResult:
-        """Read the result that ``to_bytes`` returned. Only read what you trust: a pickle may run any code.
+    def load(cls, path: str | os.PathLike[str]) -> FitResult:
+        """Load a result that ``save()`` has written. Only load what you trust: a pickle may run any code.
 
         Args:
-            content: The bytes.
-            build: Makes a model of this kind, if the bytes do not have this.
+            path: The file.
+
+        Returns:
+            The result; its model is built at the first use.
 
         Raises:
-            ArgumentError: Another version wrote it, or it is not whole.
+            ArgumentError: The file cannot be read, is not whole, or is of another version.
         """
-        header, _, rest = bytes(content).partition(b"\n")
-        try:
-            written = json.loads(header)
-            if written["format"] == _FORMAT:
-                saved = pickle.loads(rest)
-                state = ModelState.read(io.BytesIO(saved.pop("state")))
-        except (ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError, BadZipFile) as error:
-            raise ArgumentError(
-                "A saved result must be whole.",
-                received=f"{len(content)} bytes that are none, or not all of one ({error})",
-                fix="Save it again.",
-            ) from error
-        if written["format"] != _FORMAT:
-            raise ArgumentError(
-                f"tfdistr {__version__} reads results of the format {_FORMAT}.",
-                received=f"the format {written['format']}, written by tfdistr {written['tfdistr']}",
-                fix="Read it with that version, and save its model: fit.model.save('model.keras').",
-            )
-        trained = LazyModel(saved.pop("recipe"), lambda: state, build)
-        return cls(**saved, trained=trained)
+        from tfdistr.jobs.saved_result import load
+
+        return load(path)
+
+    def save_model(self, path: str | os.PathLike[str]) -> None:
+        """Save the trained model alone, as Keras does.
+
+        Args:
+            path: The file, such as "model.keras".
+
+        Raises:
+            ValueError: Keras cannot save the model, or not under this name.
+
+        Example:
+            >>> fit.save_model("model.keras")
+            >>> len(keras.saving.load_model("model.keras").weights) == len(fit.model.weights)
+            True
+        """
+        self.model.save(path)
 
     def __reduce__(self) -> Any:
-        return FitResult.from_bytes, (self.to_bytes(),)
+        from tfdistr.jobs.saved_result import from_bytes, to_bytes
+
+        return from_bytes, (to_bytes(self),)
 
     def to_frame(self) -> pandas.DataFrame:
         """Give the history as a data frame: one row for each epoch and metric.
@@ -229,27 +214,8 @@ class FitResult(Outcome):
         Raises:
             ArgumentError: pandas is not installed.
         """
-        frame: pandas.DataFrame = data_frame(self.rows(), ["epoch", "metric", "value", "data"])
+        frame: pandas.DataFrame = data_frame(rows_of(self), ["epoch", "metric", "value", "data"])
         return frame
-
-    def rows(self) -> list[tuple[int, str, float, str]]:
-        """The history as rows (epoch, metric, value, data)."""
-        rows, epochs = [], self.epochs()
-        for name, values in self.history.items():
-            data = "validation" if name.startswith("val_") else "training"
-            metric = name.removeprefix("val_")
-            numbered = zip(epochs[name], values, strict=True)
-            rows += [(epoch, metric, value, data) for epoch, value in numbered]
-        return rows
-
-    def epochs(self) -> dict[str, list[int]]:
-        """The numbers, from 1, of the epochs that have a value of each metric."""
-        first = self.params["initial_epoch"]
-        made = range(first, first + max(map(len, self.history.values()), default=0))
-        known = EpochRange(made.stop, first, self.params["validation_freq"])
-        trained = [epoch + 1 for epoch in made]
-        validated = [epoch + 1 for epoch in made if known.validates(epoch)]
-        return {name: validated if name.startswith("val_") else trained for name in self.history}
 
     def summary(self) -> FitSummary:
         """Summarize a result: what was trained, where the time of each worker went, and the bottleneck.
@@ -274,7 +240,7 @@ class FitResult(Outcome):
         """
         metrics = [name for name in self.history if not name.startswith("val_")]
         drawn: matplotlib.figure.Figure = figure(4 * len(metrics), 3)
-        epochs = self.epochs()
+        epochs = epochs_of(self)
         panels = drawn.subplots(1, len(metrics), squeeze=False)[0]
         for panel, metric in zip(panels, metrics, strict=True):
             for name, label in ((metric, "training"), (f"val_{metric}", "validation")):

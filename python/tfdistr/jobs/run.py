@@ -74,8 +74,8 @@ def run_fit(
     )  # fmt: skip
     state = None
     if isinstance(model, FitResult):
-        state = model.trained.state()
-        model = as_model_factory(model.trained.recipe)  # the result itself does not change
+        state = model._trained.state()
+        model = as_model_factory(model._trained.recipe)  # the result itself does not change
     job = make_job(
         model, num_workers=num_workers, strategy=chosen.name, options=chosen.options,
         **_exchange(chosen), **timeouts(cluster, chosen), step_timeout=reaction.step_timeout,

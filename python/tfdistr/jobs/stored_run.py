@@ -6,10 +6,11 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import attrs
 
 from tfdistr.checkpoint.folder import DESCRIPTION, Position, checkpoints
 from tfdistr.checkpoint.object_store import Store, StoreError, unreachable
@@ -106,7 +107,7 @@ class StoredRun:
             {**row, "log": row["log"] and row["log"].replace(place, self._store.url)}
             for row in result.workers
         ]
-        shown = replace(result, run_dir=self._store.url, workers=rows)
+        shown = attrs.evolve(result, run_dir=self._store.url, workers=rows)
         note_result(self.folder, shown)
         return shown
 

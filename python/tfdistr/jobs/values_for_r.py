@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfdistr.errors import JobStoppedError, TfdistrError, WorkerFailedError
+from tfdistr.jobs.outcome import epochs_of, rows_of
 from tfdistr.jobs.result import FitResult
 from tfdistr.r.messages import in_r
 from tfdistr.r.values import for_r, number_in_r
@@ -30,7 +31,7 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
     lines = [line.rpartition(": ") for line in str(result).splitlines()]
     words = [f"{name}: {number_in_r(end)}" if name.startswith("  ") else name + sign + end
              for name, sign, end in lines]  # fmt: skip
-    rows = [dict(zip(("epoch", "metric", "value", "data"), row, strict=True)) for row in result.rows()]
+    rows = [dict(zip(("epoch", "metric", "value", "data"), row, strict=True)) for row in rows_of(result)]
     return {
         "history": result.history,
         "metrics": result.metrics,
@@ -74,7 +75,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Columns
 
 def _by_epoch(result: FitResult) -> Columns:
     """Return the history with a row for each epoch; None where a metric has no value."""
-    epochs = result.epochs()
+    epochs = epochs_of(result)
     numbers = sorted(set().union(*epochs.values()))
     columns: Columns = {"epoch": numbers}
     for name, values in result.history.items():

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdistr.jobs.outcome import epochs_of
+
 if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult
 
@@ -157,7 +159,7 @@ def count_workers(number: int) -> str:
 
 def _pairs(first: FitResult, second: FitResult, output: Any, other: Any, tolerance: float) -> Iterator[Pair]:
     """Yield all pairs that are compared of two fits."""
-    model, one, two = first.model, first.trained.state(), second.trained.state()
+    model, one, two = first.model, first._trained.state(), second._trained.state()
     names = [f'the weight "{weight.path}"' for weight in model.weights]
     yield from _values_of("weight", names, "weight", one.weights, two.weights, tolerance)
     variables = model.optimizer.variables if model.optimizer is not None else ()
@@ -193,7 +195,7 @@ def _parting(first: FitResult, second: FitResult, tolerance: float) -> str:
     """Return the first epoch whose history differs, with the metric and its values."""
     values: dict[tuple[int, str], list[float]] = {}
     for fit in (first, second):
-        epochs = fit.epochs()
+        epochs = epochs_of(fit)
         for name, column in fit.history.items():
             for epoch, value in zip(epochs[name], column, strict=False):
                 values.setdefault((epoch, name), []).append(value)

@@ -56,7 +56,7 @@ class Plan:
             return None
         from tfdistr.same_fit.parts import find_parts
 
-        parts = find_parts(fits[0].model, fits[0].trained.state().inputs)
+        parts = find_parts(fits[0].model, fits[0]._trained.state().inputs)
         return Study(
             found,
             parts,

@@ -43,7 +43,7 @@ class Experiment:
 
     def done(self, fit: FitResult) -> None:
         """Read the gradients from the result of the training."""
-        momenta = fit.trained.state().optimizer[_BEFORE:]
+        momenta = fit._trained.state().optimizer[_BEFORE:]
         self.gradients = [np.asarray(momentum, np.float64) for momentum in momenta] or None
 
 

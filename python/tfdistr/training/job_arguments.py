@@ -94,7 +94,8 @@ def make_job(
             fix="Leave the batch size out, or pass data that is not in batches.",
         )
     validation_size = arguments.get("validation_batch_size")
-    in_batches = batch_size is None and validation_size is None and not _gives_examples(validation)
+    validated = data if validation is None else validation  # evaluate() and predict() have one source
+    in_batches = batch_size is None and validation_size is None and not _gives_examples(validated)
     if batch_size is None:
         batch_size = _EXAMPLES if _gives_examples(data) else None
         if batch_size is None and validation_size is None and _gives_examples(validation):

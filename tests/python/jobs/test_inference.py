@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, TfdistrError
+from tfdistr.jobs.outcome import epochs_of
 from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.saved_result import from_bytes, to_bytes
 from tfdistr.training import prediction_files
 from tfdistr.training.prediction_files import Writer, files_of, in_structure
 
@@ -218,34 +220,65 @@ def test_the_epochs_go_on_as_in_one_run():
     assert {name: half.history[name] + rest.history[name] for name in whole.history} == whole.history
     for mine, theirs in zip(rest.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert rest.epochs() == {"loss": [3, 4], "accuracy": [3, 4]}
+    assert epochs_of(rest) == {"loss": [3, 4], "accuracy": [3, 4]}
 
 
 def test_a_pickle_has_the_history_and_trains_on(fit):
     read = pickle.loads(pickle.dumps(fit))
-    assert (read.history, read.params, read.workers, read.epochs()) == (
-        fit.history, fit.params, fit.workers, fit.epochs(),
+    assert (read.history, read.params, read.workers, epochs_of(read)) == (
+        fit.history, fit.params, fit.workers, epochs_of(fit),
     )  # fmt: skip
     more = [tfdistr.distributed_fit(old, X, Y, **JOB | {"epochs": 3}, initial_epoch=2) for old in (fit, read)]
     assert more[0].history == more[1].history
 
 
+def test_a_saved_result_and_a_saved_model(fit, tmp_path):
+    fit.save(tmp_path / "fit")
+    fit.save(tmp_path / "fit")  # again
+    read = FitResult.load(tmp_path / "fit")
+    assert read.to_dict() == fit.to_dict()
+    np.testing.assert_array_equal(read.predict(X), fit.predict(X))
+    fit.save_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").predict(X), fit.predict(X))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit", "model.keras"]
+
+
+def test_files_that_cannot_be_read_or_written(fit, tmp_path):
+    with pytest.raises(ArgumentError) as caught:
+        FitResult.load(tmp_path / "none")
+    assert str(caught.value).splitlines() == [
+        "`path` must name a file that FitResult.save() has written.",
+        f"Received: {tmp_path}/none (No such file or directory)",
+        "Fix: Correct the path.",
+    ]
+    with pytest.raises(TfdistrError) as caught:
+        fit.save(tmp_path / "no-folder" / "fit")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "The result could not be written: No such file or directory."
+    assert lines[1].startswith(f"Received: {tmp_path}/no-folder/fit, which needs ")
+    assert lines[2] == "Fix: Make room, or name a file in another folder."
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(TfdistrError, match="Is a directory"):
+        fit.save(tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
 def test_what_cannot_be_read(fit):
-    content = fit.to_bytes()
+    content = to_bytes(fit)
     header, _, rest = content.partition(b"\n")
     assert json.loads(header) == {"tfdistr": tfdistr.__version__, "format": 1}
     other = json.dumps({"tfdistr": "9.9", "format": 7}).encode() + b"\n" + rest
     with pytest.raises(ArgumentError) as caught:
-        FitResult.from_bytes(other)
+        from_bytes(other)
     assert str(caught.value).splitlines() == [
         f"tfdistr {tfdistr.__version__} reads results of the format 1.",
         "Received: the format 7, written by tfdistr 9.9",
-        "Fix: Read it with that version, and save its model: fit.model.save('model.keras').",
+        'Fix: Read it with that version, and save its model: fit.save_model("model.keras").',
     ]
     torn = content.replace(b"PK", b"XX")  # the archive of the weights
     for part in (b"", b"abc", content[:10], content[:-20], torn):
         with pytest.raises(ArgumentError, match="A saved result must be whole"):
-            FitResult.from_bytes(part)
+            from_bytes(part)
 
 
 def test_a_function_that_cannot_be_sent_cannot_be_saved():
@@ -261,7 +294,7 @@ def test_a_function_that_cannot_be_sent_cannot_be_saved():
     lines = str(caught.value).splitlines()
     assert lines[0] == "A result can be saved if its model function can be sent to other processes."
     assert "generator" in lines[1]
-    assert lines[2] == 'Fix: Save the model itself: fit.model.save("model.keras").'
+    assert lines[2] == 'Fix: Save the model itself: fit.save_model("model.keras").'
 
 
 def test_no_folder_is_left(fit, cluster, monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError, CheckpointError
+from tfdistr.jobs.outcome import epochs_of, rows_of
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.result_files import load_history, load_state, load_ways, save_training
 from tfdistr.training.model_state import LazyModel, ModelState
@@ -57,7 +58,7 @@ def test_the_history_as_a_data_frame():
         [1, "loss", 0.6, "validation"],
         [2, "loss", 0.5, "validation"],
     ]
-    assert frame.to_numpy().tolist() == [list(row) for row in result().rows()]
+    assert frame.to_numpy().tolist() == [list(row) for row in rows_of(result())]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +69,8 @@ def test_the_history_knows_its_epochs(first, frequency, losses, validated):
     params = PARAMS | {"initial_epoch": first, "validation_freq": frequency}
     fit = result(params=params, history={"loss": losses, "val_loss": [0.5] * len(validated)})
     trained = list(range(first + 1, first + len(losses) + 1))
-    assert fit.epochs() == {"loss": trained, "val_loss": validated}
-    assert [(epoch, data) for epoch, _, _, data in fit.rows()] == [
+    assert epochs_of(fit) == {"loss": trained, "val_loss": validated}
+    assert [(epoch, data) for epoch, _, _, data in rows_of(fit)] == [
         *((epoch, "training") for epoch in trained),
         *((epoch, "validation") for epoch in validated),
     ]

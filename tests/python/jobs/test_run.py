@@ -55,7 +55,7 @@ def test_the_caller_prepares_the_run_and_builds_the_model(tmp_path):
         model=model, x=x, options={}, **arguments | {"y": x[:, :1], "cluster": cluster, "run_dir": run_dir},
     )  # fmt: skip
     assert seen == [(seed_of_r(fit.params["seed"]), run_dir, ["lock"])]
-    assert fit.trained.recipe_here() == "built by the caller"
+    assert fit._trained.recipe_here() == "built by the caller"
 
 
 def test_the_validation_may_have_a_batch_size_of_its_own():

@@ -252,7 +252,7 @@ def test_the_bits_are_those_of_the_same_model_in_python(file):
     assert np.array_equal(in_r.predict(IMAGES), in_python.predict(IMAGES))
     assert "rpy2" not in sys.modules, "Keras can make this model without R"
     saved = pickle.dumps(in_r)
-    assert pickle.loads(saved).trained.recipe == build
+    assert pickle.loads(saved)._trained.recipe == build
     file.write_text(f"{R_MODEL}\n# changed")
     restored = pickle.loads(saved)
     assert "which has changed since 'build' was named" in message(lambda: restored.model)

@@ -190,7 +190,7 @@ def test_the_state_builds_a_model_of_x_alone():
         return compiled(OfXAlone(built=False))
 
     fit = tfdistr.distributed_fit(made, IMAGES, **JOB)
-    state = fit.trained.state()
+    state = fit._trained.state()
     assert isinstance(state, ModelState)
     again = state.give(made())
     for mine, theirs in zip(again.get_weights(), fit.model.get_weights(), strict=True):

@@ -1,6 +1,6 @@
 """The arguments of distributed_fit() and of clusters: any value gives a valid object or an error of tfdistr.
 
-Nothing else is raised, and no process is started. `corpus.json` has the values in a form that R reads, too.
+Nothing else is raised, and no process is started. `corpus.json` has values that once were not refused, or not well.
 """
 
 import json
@@ -135,13 +135,16 @@ def decoded(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: f"{case['function']}-{case['arguments']}"[:60])
-def test_the_corpus_that_r_reads_too(case: dict[str, Any]) -> None:
+def test_the_corpus(case: dict[str, Any]) -> None:
     arguments = {name: decoded(value) for name, value in case["arguments"].items()}
     functions = {
         "local_cluster": lambda: describe_local_cluster(**arguments),
         "ssh_cluster": lambda: tfdistr.ssh_cluster(**{"hosts": ["a"], **arguments}),
         "parse_tf_config": lambda: tfdistr.ClusterConfig.from_json(arguments["text"]),
         "distributed_fit": lambda: make_job(len, X, Y, num_workers=2, **arguments),
+        "per_worker": lambda: tfdistr.per_worker(**arguments),
+        "on_failure": lambda: tfdistr.on_failure(**arguments),
+        "multi_worker_mirrored": lambda: tfdistr.multi_worker_mirrored(**arguments),
     }
     refused = None
     try:

@@ -14,7 +14,7 @@ from tfdistr.schemas import show
 #: How Ray spreads the workers over its nodes.
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 # The resources that all engines have, and their arguments.
-_SHARED = {"CPU": "cores_per_worker", "GPU": "gpus_per_worker"}
+_SHARED = {"CPU": ("cores", "cores_per_worker"), "GPU": ("GPUs", "gpus_per_worker")}
 _ADDRESS = re.compile(r"local|auto|(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 
 
@@ -22,7 +22,7 @@ def resources(name: str, value: Any) -> dict[str, float]:
     """Return what each worker needs beside cores and GPUs, as numbers by the names that Ray gives to them."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not value:
+    if not isinstance(value, Mapping):
         raise ArgumentError(
             f"`{name}` must map names of Ray resources to amounts.",
             received=show(value),
@@ -36,10 +36,11 @@ def resources(name: str, value: Any) -> dict[str, float]:
                 fix='Write it like "memory", or as your nodes name it.',
             )
         if key in _SHARED:
+            what, argument = _SHARED[key]
             raise ArgumentError(
-                f"The amount of {key} is an argument of all clusters.",
-                received=f"{name} with {key}",
-                fix=f"Pass {_SHARED[key]}={show(amount)} instead.",
+                f"The number of {what} is an argument of all clusters.",
+                received=f"{name}={show(value)}",
+                fix=f"Pass {argument}={show(amount)}, and leave {key} out.",
             )
         if not _is_amount(amount):
             raise ArgumentError(

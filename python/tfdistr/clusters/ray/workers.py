@@ -157,8 +157,8 @@ def _without_actor(env: Mapping[str, str]) -> dict[str, str]:
 
 
 _MORE = (
-    "Request fewer workers or less in `resources_per_worker`, stop other jobs, or add nodes. Pass a larger "
-    "`start_timeout` to wait for nodes."
+    "Request fewer workers, or less for each, stop other jobs, or add nodes. Pass a larger `start_timeout` "
+    "to wait for nodes."
 )
 #: The errors for what the driver refuses: the rule, the received value, the fix.
 _REFUSALS = {

@@ -277,4 +277,4 @@ def _spread(workers: int, nodes: int | None, workers_per_host: int | None) -> tu
         count = workers if workers < there and workers_per_host is None else there
     if count is None:  # the class says that `nodes` is missing
         return None, workers_per_host
-    return count, workers_of_each_host(workers, workers_per_host, count, "nodes")
+    return count, workers_of_each_host(workers, workers_per_host, count, "node")
