@@ -151,7 +151,8 @@ def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
     """Add the flags that the fields of an attrs class declare."""
     for field in attrs.fields(options):
         for declared in field.metadata.get("flags", ()):
-            settings = {**_OF_TYPE.get(str(field.type).removesuffix(" | None"), {}), **declared}
+            kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+            settings = {**_OF_TYPE.get(kind.removesuffix(" | None"), {}), **declared}
             name, also = settings.pop("name", field.name), settings.pop("also", ())
             gone = settings.pop("gone", ())
             if "positional" in settings:
