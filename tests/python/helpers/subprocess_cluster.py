@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.cluster import EngineCluster
+from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, check_bool, check_int, check_seconds
+from tfdistr.utils.arguments import argument, check_int
 from tfdistr.utils.processes import PARENT
 
 
-@attrs.frozen
-class SubprocessCluster(Cluster):
-    """Workers of this machine. `subprocess_cluster` describes the arguments."""
+@attrs.frozen(kw_only=True)
+class SubprocessCluster(EngineCluster):
+    """Workers of this machine. `EngineCluster` has the arguments that all engines share."""
 
     workers: int = argument(check_int, "workers", default=2)
-    env: Mapping[str, str] | None = attrs.field(default=None, converter=check_env, repr=False)
-    follow: bool = argument(check_bool, "follow", default=False)
-    start_timeout: float = argument(check_seconds, "start_timeout", default=120.0, example="120.0")
 
     spans_hosts: ClassVar[bool] = False
     where: ClassVar[str] = "of this machine"
@@ -37,10 +34,11 @@ class SubprocessCluster(Cluster):
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[WorkerProcess]:
         """Start every worker, or none."""
         plan = tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(self.workers)])
-        common = {**os.environ, **worker_defaults(self.env, tuning=True), PARENT: str(os.getpid())}
+        common = {**os.environ, **worker_defaults(self.env, self.tuning), PARENT: str(os.getpid())}
+        environments = with_token([{**common, **share} for share in self.shares([self.workers])])
         started: list[WorkerProcess] = []
         try:
-            for index, env in enumerate(with_token([common] * self.workers)):
+            for index, env in enumerate(environments):
                 words = [*command, os.fspath(run_dir), str(index)]
                 whole_env = {**env, **plan[index].to_env()}
                 started.append(WorkerProcess(index, words, env=whole_env, run_dir=run_dir))
@@ -54,6 +52,6 @@ class SubprocessCluster(Cluster):
         return attrs.evolve(self, workers=self.workers - 1) if self.workers > min_workers else None
 
 
-def subprocess_cluster(workers: int = 2, **options: object) -> SubprocessCluster:
+def subprocess_cluster(workers: int = 2, **options: Any) -> SubprocessCluster:
     """Describe a cluster of subprocesses; the options are the fields of the class."""
-    return SubprocessCluster(workers, **options)  # type: ignore[arg-type]
+    return SubprocessCluster(workers=workers, **options)
