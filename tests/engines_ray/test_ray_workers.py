@@ -129,20 +129,20 @@ def test_nothing_is_left_of_a_launcher_that_ends(job: Job, how: signal.Signals) 
 
 def test_a_cluster_that_is_too_small_is_refused_at_once(job: Job) -> None:
     began = time.monotonic()
-    error = job.fail("finish", 4, resources_per_worker={"CPU": CPUS, "GPU": 1})
+    error = job.fail("finish", 4, cores_per_worker=CPUS, gpus_per_worker=1)
     assert time.monotonic() - began < 30
     node = f"{HOST} with {CPUS} CPU, 0 GPU"
     assert str(error).splitlines() == [
         "The Ray cluster does not have the resources that the workers need.",
         f"Received: 4 workers with {CPUS} CPU, 1 GPU each (SPREAD), and the nodes {node}; {node}; {node}; "
         f"free: {3 * CPUS} CPU, 0 GPU",
-        "Fix: Request fewer workers or less in `resources_per_worker`, stop other jobs, or add nodes. "
-        "Pass a larger `start_timeout` to wait for nodes.",
+        "Fix: Request fewer workers, or less for each, stop other jobs, or add nodes. Pass a larger "
+        "`start_timeout` to wait for nodes.",
     ]
 
 
 def test_a_place_that_never_comes(job: Job) -> None:
-    error = job.fail("finish", 4, resources_per_worker={"CPU": CPUS}, start_timeout=3)
+    error = job.fail("finish", 4, cores_per_worker=CPUS, start_timeout=3)
     assert error.message == "The Ray cluster had no resources for the workers within 3 s."
     lines = [event["line"] for event in job.of("log")]
     said = "Ray has no free resources for all workers yet: 4 workers with 2 CPU each (SPREAD), and the nodes "

@@ -102,19 +102,48 @@ def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
     assert str(caught.value).splitlines() == [
         'communication="nccl" needs a GPU for each worker.',
         "Received: 2 workers, which all see GPU 0",
-        'Fix: Pass cluster=local_cluster(workers="gpus"), or communication="ring".',
+        'Fix: Pass cluster=local_cluster(gpus_per_worker=1), or communication="ring".',
     ]
     for each in (local_cluster(gpus_per_worker=1), local_cluster(2, env=NO_GPU), local_cluster(1)):
         assert each.backend("nccl").communication == "nccl"
 
 
-def test_without_gpus_there_is_no_worker_for_each(gpu: Path) -> None:
+def test_the_gpus_of_each_worker(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
+
+    def seen(**options: Any) -> list[str]:
+        cluster = local_cluster(**options)
+        return [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(cluster.workers)]
+
+    assert seen(gpus_per_worker=2) == ["0,1", "2,3"]
+    assert seen(workers=1, gpus_per_worker=3) == ["0,1,2"]
+    assert seen(gpus_per_worker=0) == ["-1", "-1"]
+    left = local_cluster((1, 2), gpus_per_worker=2).without(0, 1)
+    assert left is not None
+    assert left.environment(0)["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+@pytest.mark.parametrize(
+    ("there", "arguments", "received"),
+    [
+        (0, {"gpus_per_worker": 1}, "1 worker with 1 each, and no visible GPUs"),
+        (1, {"gpus_per_worker": 2}, "1 worker with 2 each, and 1 visible GPU"),
+        (3, {"workers": 2, "gpus_per_worker": 2}, "2 workers with 2 each, and 3 visible GPUs"),
+        (3, {"workers": (1, 4), "gpus_per_worker": 1}, "4 workers with 1 each, and 3 visible GPUs"),
+        (3, {"gpus_per_worker": 2, "env": {"CUDA_VISIBLE_DEVICES": "1"}},
+         "1 worker with 2 each, and 1 visible GPU"),
+    ],
+)  # fmt: skip
+def test_too_few_gpus(there: int, arguments: dict[str, Any], received: str, gpu: Path) -> None:
+    for number in range(there):
+        (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
     with pytest.raises(ArgumentError) as caught:
-        local_cluster(gpus_per_worker=1)
+        tfdistr.local_cluster(**arguments)
     assert str(caught.value).splitlines() == [
-        '`workers="gpus"` needs at least one NVIDIA GPU: it starts a worker for each.',
-        "Received: no visible GPU (from nvidia-smi and CUDA_VISIBLE_DEVICES)",
-        "Fix: Pass the number of workers, such as workers=2, to train on the CPU.",
+        "`gpus_per_worker` times the workers of a machine must be at most its visible GPUs.",
+        f"Received: {received} (nvidia-smi, CUDA_VISIBLE_DEVICES)",
+        "Fix: Ask for fewer GPUs or workers, or leave `gpus_per_worker` out.",
     ]
 
 
@@ -166,7 +195,7 @@ def test_another_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_choice_does_not_start_mpi() -> None:
     code = (
         "import sys; from tfdistr.clusters.local.cluster import LocalCluster; "
-        "LocalCluster(2).backend('mpi'); "
+        "LocalCluster(workers=2).backend('mpi'); "
         "sys.exit('mpi4py' in sys.modules or 'tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -50,7 +50,7 @@ def test_the_defaults() -> None:
     assert (cluster.workers, cluster.env, cluster.follow, cluster.start_timeout) == (2, {}, False, 300.0)
 
 
-@pytest.mark.parametrize("workers", [0, -1, 1.5, True, "2", None, math.nan, math.inf, [2]])
+@pytest.mark.parametrize("workers", [0, -1, 1.5, True, "2", math.nan, math.inf, [2]])
 def test_other_numbers_of_workers_are_refused(workers: Any) -> None:
     with pytest.raises(ArgumentError, match=r"`workers` must be a whole number of at least 1\.") as caught:
         local_cluster(workers)
@@ -257,7 +257,7 @@ def test_a_cluster_in_words(monkeypatch):
         "6 workers by Slurm, on 2 nodes": tfdistr.slurm_cluster(2, workers_per_host=3),
         "1 worker by Slurm, on 1 node": tfdistr.slurm_cluster(1),
         "3 workers by Ray at auto, each with 2 CPU, 0.5 GPU": tfdistr.ray_cluster(
-            3, resources_per_worker={"CPU": 2, "GPU": 0.5}, address="auto"
+            3, cores_per_worker=2, gpus_per_worker=0.5, address="auto"
         ),
         "1 worker by Ray, each with 1 CPU": tfdistr.ray_cluster(1),
     }

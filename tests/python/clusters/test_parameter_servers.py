@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from launched import command
@@ -18,7 +17,7 @@ from tfdistr.clusters.cluster import Role
 from tfdistr.clusters.local import parameter_servers
 from tfdistr.clusters.local.parameter_servers import LocalServers
 from tfdistr.clusters.worker_process import WorkerProcess, stop
-from tfdistr.errors import ArgumentError, WorkerFailedError
+from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.protocol import PORT_IN_USE
 from tfdistr.servers.server_task import _start_error as start_error
@@ -182,34 +181,6 @@ def test_the_server_that_did_not_answer_is_named(text, server):
     else:
         assert (lost.worker, lost.host) == (server, "b")
         assert lost.message.startswith("The parameter server ps 1 at b:3 was lost, with")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "received"),
-    [
-        ({"communication": "nccl"}, "communication='nccl'"),
-        ({"gradient_dtype": "bfloat16"}, "gradient_dtype='bfloat16'"),
-        (
-            {"communication": "mpi", "gradient_dtype": "bfloat16"},
-            "communication='mpi', gradient_dtype='bfloat16'",
-        ),
-    ],
-)
-@pytest.mark.parametrize("strategy", ["parameter_server", "model_parallel"])
-def test_what_is_for_workers_that_exchange_gradients_is_refused(strategy, arguments, received, monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    servers = strategy == "parameter_server"
-    options = {} if servers else {"placement": {"a": "worker 0"}}
-    with pytest.raises(ArgumentError) as caught:
-        tfdistr.distributed_fit(
-            lambda: None, np.ones((2, 1)), np.ones(2), cluster=tfdistr.local_cluster(1, ps=int(servers)),
-            strategy=strategy, **options, **arguments,
-        )  # fmt: skip
-    assert str(caught.value).splitlines() == [
-        f"With '{strategy}' workers exchange no gradients, so that how they do cannot be chosen.",
-        f"Received: {received}",
-        "Fix: Leave it out, or pass strategy='multi_worker_mirrored'.",
-    ]
 
 
 def test_a_job_ends_well_although_a_worker_was_replaced(job, monkeypatch):

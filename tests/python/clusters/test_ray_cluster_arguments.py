@@ -35,43 +35,48 @@ PLACED = {
 
 def test_the_defaults() -> None:
     cluster = ray_cluster()
-    assert (cluster.num_workers, cluster.workers, cluster.resources_per_worker) == (2, 2, {"CPU": 1})
+    assert (cluster.workers, cluster.resources, cluster.resources_per_worker) == (2, {"CPU": 1}, {})
     assert (cluster.address, cluster.placement_strategy, cluster.runtime_env) == (None, "SPREAD", None)
     assert (cluster.env, cluster.follow, cluster.start_timeout) == ({}, False, 300.0)
     assert ray_cluster(start_timeout=5).start_timeout == 5.0
-    assert ray_cluster(2.0, resources_per_worker={"CPU": 2.0, "GPU": 0.5}).resources_per_worker == {
-        "CPU": 2,
-        "GPU": 0.5,
-    }
+    more = ray_cluster(2.0, cores_per_worker=2.0, gpus_per_worker=0.5, resources_per_worker={"TPU": 4.0})
+    assert more.resources == {"CPU": 2, "GPU": 0.5, "TPU": 4}
+    assert ray_cluster(gpus_per_worker=0).resources == {"CPU": 1, "GPU": 0}
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (
-            {"num_workers": 0},
-            ["`num_workers` must be a whole number of at least 1.", "Received: 0",
-             "Fix: Pass num_workers=1, for example."],
+            {"workers": 0},
+            ["`workers` must be a whole number of at least 1.", "Received: 0",
+             "Fix: Pass workers=1, for example."],
         ),
         (
-            {"resources_per_worker": ["CPU"]},
-            ["`resources_per_worker` must map names of Ray resources to amounts.", 'Received: ["CPU"]',
-             'Fix: Pass resources_per_worker={"CPU": 2}, for example, or {"CPU": 1, "GPU": 1}.'],
+            {"resources_per_worker": ["TPU"]},
+            ["`resources_per_worker` must map names of Ray resources to amounts.", 'Received: ["TPU"]',
+             'Fix: Pass resources_per_worker={"memory": 8000000000}, for example.'],
         ),
         (
             {"resources_per_worker": {1: 1}},
             ["Each name in `resources_per_worker` must be the name of a Ray resource.", "Received: 1",
-             'Fix: Write it like "CPU", "GPU", "memory", or as your nodes name it.'],
+             'Fix: Write it like "memory", or as your nodes name it.'],
         ),
         (
-            {"resources_per_worker": {"CPU": 1.5}},
-            ["`resources_per_worker` must give CPU a whole number, or a part of 1.", "Received: 1.5",
-             'Fix: Pass resources_per_worker={"CPU": 1}, for example.'],
+            {"resources_per_worker": {"TPU": 1.5}},
+            ["`resources_per_worker` must give TPU a whole number, or a part of 1.", "Received: 1.5",
+             'Fix: Pass resources_per_worker={"TPU": 1}, for example.'],
         ),
         (
-            {"resources_per_worker": {"CPU": 0}},
-            ["`resources_per_worker` must have an amount above 0: Ray finds no place for a worker that needs "
-             "nothing.", 'Received: {"CPU": 0}', 'Fix: Pass resources_per_worker={"CPU": 1}, for example.'],
+            {"resources_per_worker": {"GPU": 2, "TPU": 1}},
+            ["The number of GPUs is an argument of all clusters.",
+             'Received: resources_per_worker={"GPU": 2, "TPU": 1}',
+             "Fix: Pass gpus_per_worker=2, and leave GPU out."],
+        ),
+        (
+            {"gpus_per_worker": 1.5},
+            ["`gpus_per_worker` must be a whole number, or a part of 1.", "Received: 1.5",
+             "Fix: Pass gpus_per_worker=1."],
         ),
         (
             {"address": "http://a"},
@@ -149,7 +154,7 @@ def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         monkeypatch.setenv(name, value)
     facts = [{**PLACED, "address": f"10.0.0.{n}", "port": 2222 + n, "python": f"/{n}/python"} for n in (1, 2)]
     cluster = ray_cluster(
-        2, resources_per_worker={"CPU": 3}, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}}
+        2, cores_per_worker=3, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}}
     )
     starts = cluster.starts(facts, [sys.executable, "-m", "worker"], tmp_path)
     assert starts[1]["guard"] == ["/2/python", "-I", "-S", "/x/clusters/ssh/guard.py"]
@@ -185,9 +190,7 @@ def fail(
     began = time.monotonic()
     with pytest.raises((ClusterStartError, WorkerFailedError)) as caught:
         run_workers(
-            ray_cluster(2, resources_per_worker={"CPU": 2}, address="local", **options),
-            ["x"],
-            tmp_path / "run",
+            ray_cluster(2, cores_per_worker=2, address="local", **options), ["x"], tmp_path / "run"
         )
     assert time.monotonic() - began < 20
     return caught.value
@@ -225,8 +228,8 @@ def fail(
             {"refused": "no_place", "waited": 3.0, **SCARCE},
             ["The Ray cluster had no resources for the workers within 3 s.",
              "Received: 2 workers with 2 CPU each (SPREAD), and the nodes a with 4 CPU; free: 0.5 CPU",
-             "Fix: Request fewer workers or less in `resources_per_worker`, stop other jobs, or add "
-             "nodes. Pass a larger `start_timeout` to wait for nodes."],
+             "Fix: Request fewer workers, or less for each, stop other jobs, or add nodes. Pass a larger "
+             "`start_timeout` to wait for nodes."],
         ),
     ],
 )  # fmt: skip

@@ -69,7 +69,23 @@ def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
             'Received: "--mem"', 'Fix: Write it like "mem" or "gpus-per-task".']),
         ({"options": {"ntasks": 4}}, [
             "`options` must not have 'ntasks': tfdistr sets it.", 'Received: "ntasks"',
-            "Fix: Leave it out; see the argument `tasks_per_node` of slurm_cluster()."]),
+            "Fix: Leave it out; see the argument `workers` of slurm_cluster()."]),
+        ({"options": {"gpus_per_task": 1}}, [
+            "`options` must not have 'gpus-per-task': tfdistr sets it.", 'Received: "gpus_per_task"',
+            "Fix: Leave it out; see the argument `gpus_per_worker` of slurm_cluster()."]),
+        ({"nodes": 3, "workers": 4}, [
+            "`workers` must be a multiple of the number of nodes.", "Received: workers=4, and 3 nodes",
+            "Fix: Pass workers=3, or leave it out."]),
+        ({"nodes": 2, "workers": 4, "workers_per_host": 3}, [
+            "`workers` must be `workers_per_host` times the number of nodes.",
+            "Received: workers=4, workers_per_host=3, and 2 nodes", "Fix: Pass workers=6, or leave it out."]),
+        ({"nodes": None, "workers": 4}, [
+            "Outside an allocation of Slurm, `nodes` must say how many nodes the job gets.",
+            "Received: no `nodes`, and no SLURM_JOB_ID in the environment",
+            "Fix: Pass nodes=2, for example, or call it in an allocation of salloc or sbatch."]),
+        ({"gpus_per_worker": 0.5}, [
+            "`gpus_per_worker` must be a whole number of at least 0.", "Received: 0.5",
+            "Fix: Pass gpus_per_worker=1, for example."]),
         ({"options": {"comment": "a\n#SBATCH --uid=0"}}, [
             "`options` must give 'comment' a value that is a text of one line, a number, or True.",
             'Received: "a\\n#SBATCH --uid=0"',
@@ -102,17 +118,18 @@ def test_time_limits(given: Any, limit: str | None) -> None:
 
 def test_the_script_of_a_job() -> None:
     cluster = tfdistr.slurm_cluster(
-        2, workers_per_host=3, cores_per_worker=4, partition="gpu", time=30, account="me",
+        2, workers=6, cores_per_worker=4, gpus_per_worker=1, partition="gpu", time=30, account="me",
         setup=["module load cuda", "set -e"],
-        options={"gpus_per_task": 1, "exclusive": True, "mem": "8G", "comment": "it's"},
+        options={"exclusive": True, "mem": "8G", "comment": "it's"},
         template="#!/bin/bash\n{options}\n# mine\n{setup}\n{command}\n",
     )  # fmt: skip
     assert cluster.workers == 6
     assert cluster._request().script(["srun", "a b"]).splitlines() == [
         "#!/bin/bash", "#SBATCH --job-name=tfdistr", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=3",
-        "#SBATCH --cpus-per-task=4", "#SBATCH --partition=gpu", "#SBATCH --time=30", "#SBATCH --account=me",
-        "#SBATCH --no-requeue", "#SBATCH --gpus-per-task=1", "#SBATCH --exclusive", "#SBATCH --mem=8G",
-        """#SBATCH --comment='it'"'"'s'""", "# mine", "module load cuda", "set -e", "srun 'a b'",
+        "#SBATCH --cpus-per-task=4", "#SBATCH --gpus-per-task=1", "#SBATCH --partition=gpu",
+        "#SBATCH --time=30", "#SBATCH --account=me", "#SBATCH --no-requeue", "#SBATCH --exclusive",
+        "#SBATCH --mem=8G", """#SBATCH --comment='it'"'"'s'""", "# mine", "module load cuda", "set -e",
+        "srun 'a b'",
     ]  # fmt: skip
 
 
@@ -122,8 +139,11 @@ def test_the_script_of_a_job() -> None:
     [
         ({}, (2, 2, 1)),
         ({"nodes": 2}, (2, 2)),
-        ({"tasks_per_node": 3}, (3, 3, 3)),
-        ({"nodes": 1, "tasks_per_node": 4}, (4,)),
+        ({"workers_per_host": 3}, (3, 3, 3)),
+        ({"workers": 6}, (2, 2, 2)),
+        ({"workers": 2}, (1, 1)),
+        ({"nodes": 1, "workers_per_host": 4}, (4,)),
+        ({"nodes": 1, "workers": 4, "workers_per_host": 4}, (4,)),
         ({"nodes": 4}, (2, 2, 1, 2)),  # which check() refuses
     ],
 )

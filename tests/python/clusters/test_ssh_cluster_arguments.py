@@ -54,6 +54,8 @@ def test_hosts_are_addresses_by_which_hosts_reach_each_other(host: str) -> None:
         ({"hosts": []}, "`hosts` must be a list of at least one host."),
         ({"hosts": ["-x"]}, "Each host must be a name or an address"),
         ({"workers_per_host": 0}, "`workers_per_host` must be a whole number of at least 1."),
+        ({"workers": 0}, "`workers` must be a whole number of at least 1."),
+        ({"gpus_per_worker": -1}, "`gpus_per_worker` must be a whole number of at least 0."),
         ({"env": {"A": 1}}, "`env` must give A a value that is text."),
         ({"start_timeout": 0}, "`start_timeout` must be a number of seconds above 0."),
         ({"ssh": "ssh -F 'x"}, "`ssh` must be a program and its options, written as for a shell."),
@@ -203,6 +205,76 @@ def test_too_few_free_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "Fix: Start fewer workers there, or end programs that listen on many ports.",
     ]
     assert (caught.value.worker, caught.value.host) == (0, "localhost")
+
+
+def of_gpus(*gpus: str) -> dict[str, Any]:
+    return {
+        "versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1, 2], "core": "/core",
+        "gpus": list(gpus),
+    }  # fmt: skip
+
+
+def test_a_host_with_too_few_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Answer("a", of_gpus("0", "1")), Answer("me@b", of_gpus("0"))]
+    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: found)
+    cluster = ssh_cluster(["a", "me@b"], workers_per_host=2, gpus_per_worker=1)
+    with pytest.raises(ClusterStartError) as caught:
+        cluster.start([sys.executable], tmp_path)
+    assert str(caught.value).splitlines() == [
+        "`gpus_per_worker` times the workers of a host must be at most its visible GPUs.",
+        "Received: me@b: 2 workers with 1 each, and 1 visible GPU (nvidia-smi, CUDA_VISIBLE_DEVICES)",
+        "Fix: Ask for fewer GPUs or workers, or leave the host out.",
+    ]
+    assert (caught.value.worker, caught.value.host) == (2, "me@b")
+
+
+@pytest.mark.parametrize(
+    ("each", "seen"),
+    [(2, ["0,1", "2,3", "GPU-7,GPU-8", "GPU-9,GPU-10"]), (0, ["-1"] * 4), (None, [None] * 4)],
+)
+def test_each_worker_sees_its_own_gpus(
+    each: int | None, seen: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        Answer("a", of_gpus("0", "1", "2", "3", "4")),
+        Answer("b", of_gpus("GPU-7", "GPU-8", "GPU-9", "GPU-10")),
+    ]
+    started: list[Any] = []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: found)
+    monkeypatch.setattr(SshCluster, "_start_all", lambda self, remotes, run_dir: started.extend(remotes))
+    ssh_cluster(["a", "b"], workers=4, gpus_per_worker=each, warm=False).start([sys.executable], tmp_path)
+    assert [remote.spec["env"].get("CUDA_VISIBLE_DEVICES") for remote in started] == seen
+
+
+@pytest.mark.parametrize(
+    ("hosts", "arguments", "lines"),
+    [
+        (["a", "b"], {"workers": 3}, [
+            "`workers` must be a multiple of the number of hosts.", "Received: workers=3, and 2 hosts",
+            "Fix: Pass workers=2, or leave it out."]),
+        (["a", "b", "c"], {"workers": 1}, [
+            "`workers` must be a multiple of the number of hosts.", "Received: workers=1, and 3 hosts",
+            "Fix: Pass workers=3, or leave it out."]),
+        (["a", "b"], {"workers": 2, "workers_per_host": 2}, [
+            "`workers` must be `workers_per_host` times the number of hosts.",
+            "Received: workers=2, workers_per_host=2, and 2 hosts", "Fix: Pass workers=4, or leave it out."]),
+        (["a"], {"workers": 2, "workers_per_host": 4}, [
+            "`workers` must be `workers_per_host` times the number of hosts.",
+            "Received: workers=2, workers_per_host=4, and 1 host", "Fix: Pass workers=4, or leave it out."]),
+    ],
+)  # fmt: skip
+def test_numbers_of_workers_that_contradict_each_other(
+    hosts: list[str], arguments: dict[str, int], lines: list[str]
+) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ssh_cluster(hosts, **arguments)
+    assert str(caught.value).splitlines() == lines
+
+
+def test_the_workers_of_all_hosts() -> None:
+    assert ssh_cluster(["a", "b"], workers=6).workers_per_host == 3
+    assert ssh_cluster(["a", "b"], workers=6, workers_per_host=3).workers == 6
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
