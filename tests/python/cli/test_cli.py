@@ -103,6 +103,9 @@ def test_a_file_that_is_no_text(tmp_path):
         (["doctor", "--run_dir", "x"], "--run_dir is now --run-dir"),
         (["run", "--log_dir", "logs", "train.py"], "--log_dir is now --log-dir"),
         (["run", "--cores", "2", "train.py"], "--cores is now --cores-per-worker"),
+        (["run", "--workers", "gpus", "train.py"], "-n/--workers: gpus is now --gpus-per-worker 1"),
+        (["test", "-n", "gpus"], "-n/--workers: gpus is now --gpus-per-worker 1"),
+        (["kubernetes", "write", "--gpus", "1", "train.py"], "--gpus is now --gpus-per-worker"),
         (["kubernetes", "write", "--max_restarts", "2", "train.py"], "--max_restarts is now --max-restarts"),
     ],
 )

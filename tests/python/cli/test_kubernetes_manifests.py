@@ -73,8 +73,7 @@ def test_kubernetes_takes_them_and_the_pods_get_what_was_given(
     manifests = kubernetes_manifests(
         "/app/train.R" if in_image else script, workers, arguments=arguments, cores_per_worker=cores,
         memory=memory, gpus_per_worker=gpus, volume=run_dir and "claim", run_dir=run_dir, env=env,
-        namespace=namespace,
-        in_image=in_image, name="digits",
+        namespace=namespace, in_image=in_image, name="digits",
     )  # fmt: skip
     for version in VERSIONS:
         for each in manifests:
@@ -98,8 +97,7 @@ def test_kubernetes_takes_them_and_the_pods_get_what_was_given(
 def test_the_objects_of_a_script(script: str) -> None:
     manifests = kubernetes_manifests(
         script, 4, cores_per_worker=2, memory="8Gi", gpus_per_worker=1, volume="claim", run_dir="runs/a",
-        max_restarts=3,
-        grace_period=30,
+        max_restarts=3, grace_period=30,
     )  # fmt: skip
     assert [each["kind"] for each in manifests] == ["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job"]
     assert {each["metadata"]["name"] for each in manifests} == {"my-train"}
@@ -271,10 +269,10 @@ Fix: Encode the value of OF_OTHER_BYTES, by base64 for example, and decode it in
 A variable must be in `env` or in `secret_env`, not in both.
 Received: PATH in both
 Fix: Leave it out of `env`, which other users of Kubernetes can read."""),
-    ({"gpus": 2}, """\
+    ({"gpus_per_worker": 2}, """\
 Each of several workers trains on one GPU.
-Received: gpus=2 and workers=2
-Fix: Pass gpus=1 and workers=4."""),
+Received: gpus_per_worker=2 and workers=2
+Fix: Pass gpus_per_worker=1 and workers=4."""),
     ({"script": "train.py", "in_image": True}, """\
 A script of the image must be named by its whole path there, with .py or .R at its end.
 Received: a text ('train.py')

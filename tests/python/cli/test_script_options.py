@@ -28,6 +28,8 @@ def test_workers_here():
     assert (made.follow, made.warm) == (True, False)
     assert cluster().workers == 2
     assert cluster(workers=3).workers == 3
+    assert cluster(workers_per_host=3).workers == 3
+    assert cluster(gpus_per_worker=0).gpus == ("-1", "-1")
 
 
 @pytest.mark.parametrize(("workers", "each"), [(None, 1), (2, 1), (6, 3)])
@@ -57,12 +59,12 @@ def test_hosts_and_numbers_in_an_allocation(allocation):
     assert isinstance(cluster(hosts=["a", "b"]), SshCluster)
     with pytest.raises(ArgumentError) as caught:
         cluster(workers=4)
-    assert caught.value.message == (
-        "`workers` must be a multiple of the number of nodes of Slurm's allocation."
-    )
-    assert (caught.value.received, caught.value.fix) == (
-        "4 workers, and 3 nodes", "Pass 3 or 6 workers."
-    )  # fmt: skip
+    assert str(caught.value).splitlines() == [
+        "`workers` must be a multiple of the number of nodes.",
+        "Received: workers=4, and 3 nodes",
+        "Fix: Pass workers=3, or leave it out.",
+    ]
+    assert cluster(workers_per_host=2).counts == (2, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +132,15 @@ def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
     [
         (
             {"hosts": ["a", "b"], "workers": 3},
-            "All hosts must have the same number of workers.",
-            "3 workers on 2 hosts",
-            "Pass workers=2, for example.",
+            "`workers` must be a multiple of the number of hosts.",
+            "workers=3, and 2 hosts",
+            "Pass workers=2, or leave it out.",
+        ),
+        (
+            {"workers": 4, "workers_per_host": 2},
+            "`workers` must be `workers_per_host` times the number of hosts.",
+            "workers=4, workers_per_host=2, and 1 host",
+            "Pass workers=2, or leave it out.",
         ),
         (
             {"hosts": ["a"], "hostfile": "hosts"},
@@ -141,10 +149,10 @@ def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
             "Leave one of them out.",
         ),
         (
-            {"hosts": ["a", "b"], "workers": "gpus"},
-            "On several hosts, the number of workers must be a number.",
-            "workers='gpus'",
-            "Pass workers=2: one on each host.",
+            {"workers": "gpus"},
+            '`workers` has no value "gpus" any more.',
+            'workers="gpus"',
+            "Pass gpus_per_worker=1 instead, which starts a worker for each GPU.",
         ),
         (
             {"hostfile": "no-such-file"},
@@ -168,8 +176,9 @@ def test_slots_and_another_number_of_workers(tmp_path):
     assert cluster(hostfile=str(file), workers=4).workers == 4
     with pytest.raises(ArgumentError) as caught:
         cluster(hostfile=str(file), workers=2)
-    assert caught.value.received == "2 workers on 2 hosts, with 2 workers each"
-    assert caught.value.fix == "Pass workers=4, for example."
+    assert caught.value.received == "workers=2, workers_per_host=2, and 2 hosts"
+    assert caught.value.fix == "Pass workers=4, or leave it out."
+    assert cluster(hostfile=str(file), workers_per_host=3).workers == 6
 
 
 @pytest.mark.parametrize("arguments", ["--epochs 2", [1], 5])
@@ -303,10 +312,14 @@ def test_each_option_is_on_the_command_line(options, others):
 def test_flags_become_options():
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     add_flags(parser, Script)
-    words = "-n gpus --hosts a,b --cores-per-worker 2 --start-timeout 9 --max-restarts 1 train.py -n 5"
+    words = (
+        "-n 4 --workers-per-host 2 --hosts a,b --cores-per-worker 2 --gpus-per-worker 1 --start-timeout 9 "
+        "--max-restarts 1 train.py -n 5"
+    )
     assert given(parser.parse_args(words.split()), Script) == {
-        "workers": "gpus", "hosts": ["a", "b"], "cores_per_worker": 2, "start_timeout": 9.0,
-        "max_restarts": 1, "script": "train.py", "arguments": ["-n", "5"],
+        "workers": 4, "workers_per_host": 2, "hosts": ["a", "b"], "cores_per_worker": 2,
+        "gpus_per_worker": 1, "start_timeout": 9.0, "max_restarts": 1, "script": "train.py",
+        "arguments": ["-n", "5"],
     }  # fmt: skip
 
 

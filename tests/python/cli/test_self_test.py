@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import tfdistr
 from tfdistr.cli.script_options import Workers
 from tfdistr.cli.self_test import judge, plan
 
@@ -47,6 +48,7 @@ def test_the_verdict(weights, ok):
 
 def test_the_plan_of_a_test_on_hosts():
     one, many = plan(Workers(hosts=["a", "b"], communication="mpi"))
-    assert (one.cluster.workers, one.arguments.get("communication")) == (1, None)
-    assert (many.cluster.workers, many.arguments) == (2, {**one.arguments, "communication": "mpi"})
+    strategy = tfdistr.multi_worker_mirrored(communication="mpi")
+    assert (one.cluster.workers, one.arguments.get("strategy")) == (1, None)
+    assert (many.cluster.workers, many.arguments) == (2, {**one.arguments, "strategy": strategy})
     assert many.words == "Training on 2 workers of the hosts ..."

@@ -26,12 +26,11 @@ def fit(**options: object) -> tfdistr.FitResult:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"communication": "nccl"}, {"strategy": "mirrored", "devices": ["cpu:0"], "communication": "ring"}],
+    "strategy", [tfdistr.multi_worker_mirrored(communication="nccl"), tfdistr.mirrored(devices=["cpu:0"])]
 )
-def test_one_process_alone_has_nobody_to_talk_to(options, monkeypatch):
+def test_one_process_alone_has_nobody_to_talk_to(strategy, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "")
-    assert fit(**options).params["communication"] == "none"
+    assert fit(strategy=strategy).params["communication"] == "none"
 
 
 def test_workers_of_tf_config_talk_by_mpi():
@@ -56,13 +55,9 @@ def test_workers_are_still_compared_by_what_they_were_asked_for():
 
 @pytest.mark.parametrize(("workers", "asked", "expected"), [(2, "nccl", "ring"), (1, "mpi", "none")])
 def test_workers_that_are_started_say_what_they_have_used(workers, asked, expected):
-    cluster = tfdistr.local_cluster(workers, env=NO_GPU)
-    assert (
-        fit(cluster=cluster, strategy=tfdistr.multi_worker_mirrored(communication=asked)).params[
-            "communication"
-        ]
-        == expected
-    )
+    strategy = tfdistr.multi_worker_mirrored(communication=asked)
+    made = fit(cluster=tfdistr.local_cluster(workers, env=NO_GPU), strategy=strategy)
+    assert made.params["communication"] == expected
 
 
 def test_a_complete_run_that_is_taken_up_says_what_it_had_used(tmp_path):

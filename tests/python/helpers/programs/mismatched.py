@@ -21,6 +21,7 @@ from tfdistr import _version
 config = tfdistr.cluster_from_env()
 assert config is not None
 OTHER = config.worker_index == 1
+SCALE = "linear" if OTHER else "none"
 X = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
 
 
@@ -51,7 +52,7 @@ said = {
     "epochs and batch_size": call(epochs=1 + OTHER, batch_size=16 + OTHER),
     "seed": call(seed=3 + OTHER),
     "seed of one": call(seed=3 if OTHER else None),
-    "learning rate": call(scale_learning_rate="linear" if OTHER else "none"),
+    "learning rate": call(batch_size=tfdistr.per_worker(8, scale_learning_rate=SCALE)),
     "one example": call(x=X[: 50 - OTHER], y=X[: 50 - OTHER, :1]),
     "steps": call(x=lambda: tf.data.Dataset.from_tensor_slices((X, X[:, :1])).take(50 - 20 * OTHER), y=None),
     "reading": call(x=pipeline, y=None),
