@@ -1,0 +1,113 @@
+"""The strategies of distributed_fit() as objects: their options, and what is said about other values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfdistr
+from tfdistr import model_parallel, multi_worker_mirrored, parameter_server
+from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.errors import ArgumentError
+from tfdistr.strategies.options import STRATEGY_OPTIONS, StrategyOptions, as_strategy
+
+PLACEMENT = {"dense": "worker 0"}
+A_STRATEGY = (
+    "`strategy` must be the name of a strategy, or what one of the functions of strategies returns.",
+    'Fix: Pass strategy="mirrored", or strategy=mirrored(devices=["gpu:0", "gpu:1"]), for example.',
+)
+NEEDS_PLACEMENT = (
+    'The strategy "model_parallel" needs `placement`: places by the names of layers, or a function.',
+    'Fix: Pass strategy=model_parallel(placement={"dense_1": "worker 0", "dense_2": "worker 1"}), for '
+    "example.",
+)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGY_OPTIONS.keys() - {"model_parallel"}))
+def test_a_name_is_the_strategy_without_options(name: str) -> None:
+    made = getattr(tfdistr, name)()
+    assert as_strategy(name) == made
+    assert as_strategy(made) is made
+    assert (made.options, made.timeouts, str(made)) == ({}, {}, f"{name}()")
+
+
+def test_a_strategy_in_words() -> None:
+    made = parameter_server(update="sync", replicas_to_aggregate=2.0, start_timeout=60)  # type: ignore[arg-type]
+    assert str(made) == 'parameter_server(start_timeout=60.0, update="sync", replicas_to_aggregate=2)'
+    assert made.options == {"update": "sync", "replicas_to_aggregate": 2}
+    assert made.timeouts == {"start_timeout": 60.0}
+    assert multi_worker_mirrored(communication="ring").options == {}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "received"),
+    [
+        (5, "a number (5)"),
+        (None, "None"),
+        (tfdistr.mirrored, "a function"),
+        ({"name": "mirrored"}, "a dictionary of length 1"),
+        (["mirrored"], "a list of length 1"),
+    ],
+)
+def test_what_is_no_strategy(strategy: Any, received: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], strategy=strategy)
+    assert str(caught.value).splitlines() == [A_STRATEGY[0], f"Received: {received}", A_STRATEGY[1]]
+
+
+@pytest.mark.parametrize(
+    ("make", "lines"),
+    [
+        (lambda: as_strategy("central"), [
+            "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', "
+            "'parameter_server', 'model_parallel'.", "Received: 'central'",
+            "Fix: Use strategy='multi_worker_mirrored'."]),
+        (lambda: as_strategy("model_parallel"), [
+            NEEDS_PLACEMENT[0], "Received: None", NEEDS_PLACEMENT[1]]),
+        (lambda: model_parallel("worker 0"), [  # type: ignore[arg-type]
+            NEEDS_PLACEMENT[0], "Received: 'worker 0'", NEEDS_PLACEMENT[1]]),
+        (lambda: multi_worker_mirrored(communication="gloo"), [
+            "`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'.", "Received: 'gloo'",
+            "Fix: Use communication='auto'."]),
+        (lambda: multi_worker_mirrored(gradient_dtype="float16"), [
+            "`gradient_dtype` must be one of 'float32', 'bfloat16'.", "Received: 'float16'",
+            "Fix: Use gradient_dtype='float32'."]),
+        (lambda: multi_worker_mirrored(start_timeout=0), [
+            "`start_timeout` must be a number of seconds above 0.", "Received: 0",
+            "Fix: Pass start_timeout=60.0, for example."]),
+        (lambda: model_parallel(PLACEMENT, heartbeat_timeout=-1), [
+            "`heartbeat_timeout` must be a number of seconds above 0.", "Received: -1",
+            "Fix: Pass heartbeat_timeout=60.0, for example."]),
+        (lambda: parameter_server(update="later"), [
+            "`update` must be one of 'async', 'sync'.", "Received: 'later'", "Fix: Use update='async'."]),
+        (lambda: parameter_server(replicas_to_aggregate=2), [
+            '`replicas_to_aggregate` needs update="sync": otherwise each gradient is applied alone.',
+            "Received: update='async', replicas_to_aggregate=2",
+            'Fix: Pass update="sync" too, or leave `replicas_to_aggregate` out.']),
+    ],
+)  # fmt: skip
+def test_options_that_are_refused(make: Callable[[], object], lines: list[str]) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        make()
+    assert str(caught.value).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ps", "given"),
+    [
+        (multi_worker_mirrored(start_timeout=60), 0, "multi_worker_mirrored(start_timeout=60)"),
+        (multi_worker_mirrored(heartbeat_timeout=5.5), 0, "multi_worker_mirrored(heartbeat_timeout=5.5)"),
+        (parameter_server(start_timeout=60), 1, "parameter_server(start_timeout=60)"),
+        (model_parallel(PLACEMENT, heartbeat_timeout=9), 0, "model_parallel(heartbeat_timeout=9)"),
+    ],
+)
+def test_a_cluster_has_its_own_timeouts(strategy: StrategyOptions, ps: int, given: str) -> None:
+    cluster = describe_local_cluster(2, ps=ps)
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], cluster=cluster, strategy=strategy)
+    timeout = given.partition("(")[2].removesuffix(")")
+    assert str(caught.value).splitlines() == [
+        f"With `cluster`, `{timeout.partition('=')[0]}` is an argument of the cluster.",
+        f"Received: strategy={given}, and a cluster",
+        f"Fix: Pass cluster=local_cluster({timeout}), for example.",
+    ]

@@ -1,0 +1,50 @@
+"""The reaction to failures: what on_failure() takes, and what is said about other values."""
+
+from typing import Any
+
+import pytest
+
+import tfdistr
+from tfdistr import on_failure
+from tfdistr.errors import ArgumentError
+
+
+def test_a_reaction_in_words() -> None:
+    assert str(on_failure()) == "on_failure()"
+    assert str(on_failure(max_restarts=3.0, step_timeout=60)) == (  # type: ignore[arg-type]
+        "on_failure(max_restarts=3, step_timeout=60.0)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ({"max_restarts": -1}, [
+            "`max_restarts` must be a whole number of at least 0.", "Received: -1",
+            "Fix: Pass max_restarts=1, for example."]),
+        ({"min_workers": 0}, [
+            "`min_workers` must be a whole number of at least 1.", "Received: 0",
+            "Fix: Pass min_workers=1, for example."]),
+        ({"step_timeout": "60"}, [
+            "`step_timeout` must be a number of seconds above 0.", "Received: '60'",
+            "Fix: Pass step_timeout=60.0, for example."]),
+    ],
+)  # fmt: skip
+def test_what_is_refused(arguments: dict[str, Any], lines: list[str]) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        on_failure(**arguments)
+    assert str(caught.value).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("failures", "received"),
+    [(3, "a number (3)"), ("restart", "a text ('restart')"), (on_failure, "a function")],
+)
+def test_what_is_no_reaction(failures: Any, received: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], failures=failures)
+    assert str(caught.value).splitlines() == [
+        "`failures` must be what on_failure() returns.",
+        f"Received: {received}",
+        "Fix: Pass failures=on_failure(max_restarts=3), for example.",
+    ]
