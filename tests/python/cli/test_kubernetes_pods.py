@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(missing() is not None
 
 def test_a_pod_whose_peer_never_starts_names_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(train("start_timeout=3"))
+    script.write_text(train("strategy=tfdistr.multi_worker_mirrored(start_timeout=3)"))
     with pods(kubernetes_manifests(str(script), 2), tmp_path) as made:
         process = made.start(0)
         said, _ = process.communicate(timeout=100)

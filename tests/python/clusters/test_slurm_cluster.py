@@ -124,8 +124,8 @@ def test_workers_in_an_allocation_are_as_it_says(
     assert str(caught.value).splitlines() == [
         "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
         f"Received: job {allocation.env['SLURM_JOB_ID']} with 2 nodes, and 3 asked for",
-        "Fix: Ask salloc or sbatch for more. Without `nodes` and `tasks_per_node` the workers are as the "
-        "allocation says. Without SLURM_JOB_ID in the environment, it submits a job of its own.",
+        "Fix: Ask salloc or sbatch for more. Without `nodes` and `workers_per_host` the workers are as "
+        "the allocation says. Without SLURM_JOB_ID in the environment, it submits its own job.",
     ]
     with pytest.raises(ClusterStartError) as caught:
         slurm_cluster(workers_per_host=2, cores_per_worker=2).check()

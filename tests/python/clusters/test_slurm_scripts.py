@@ -40,7 +40,7 @@ if __name__ == "__main__":
     )
     if tfdistr.is_chief():
         # Not `fit.model`: a caller would import TensorFlow for it.
-        weights = [weight.tolist() for weight in fit.trained.state().weights]
+        weights = [weight.tolist() for weight in fit._trained.state().weights]
         with open(sys.argv[1], "w") as file:
             hosts = [worker["host"] for worker in fit.workers]
             json.dump({"weights": weights, "loss": fit.history["loss"], "hosts": hosts,

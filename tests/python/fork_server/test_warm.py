@@ -130,10 +130,11 @@ def test_a_worker_that_imports_the_description_of_a_cluster_starts_no_server(
 @pytest.mark.parametrize("strategy", ["parameter_server", "model_parallel"])
 def test_servers_and_the_chief_start_warm(tmp_path: Path, strategy: str) -> None:
     ps = strategy == "parameter_server"
-    options: dict[str, Any] = {} if ps else {"placement": {"first": "worker 0", "second": "worker 1"}}
+    layers = {"first": "worker 0", "second": "worker 1"}
+    chosen = tfdistr.parameter_server() if ps else tfdistr.model_parallel(layers)
     fit = tfdistr.distributed_fit(
-        _model, np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2, batch_size=4, strategy=strategy,
-        cluster=local_cluster(2, ps=int(ps)), run_dir=tmp_path / "run", callbacks=_parents, **options,
+        _model, np.arange(40.0).reshape(20, 2) / 40, np.arange(20) % 2, batch_size=4, strategy=chosen,
+        cluster=local_cluster(2, ps=int(ps)), run_dir=tmp_path / "run", callbacks=_parents,
     )  # fmt: skip
     logs = [Path(worker["log"]).read_text() for worker in fit.workers]
     assert "forked by tfdistr.fork_server.server" in logs[-1]  # of the chief

@@ -266,7 +266,7 @@ def test_malformed_requests_end_only_their_connections_and_leave_no_files(tmp_pa
 
 
 def test_silent_dripping_and_flooding_clients_do_not_delay_others(tmp_path: Path) -> None:
-    program = "from tfdistr.fork_server import request\nrequest._SECONDS = 3.0\n" + SERVER
+    program = "from tfdistr.fork_server import server\nserver._SECONDS = 3.0\n" + SERVER
     with small_server(tmp_path / "s", program=program) as server, contextlib.ExitStack() as stack:
         assert fork_this(tmp_path / "s") == [0]
         before = files_of(server.pid)

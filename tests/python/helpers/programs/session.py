@@ -49,6 +49,6 @@ def call(**options: Any) -> None:
 
 
 call()
-call(communication="ring")
+call(strategy=tfdistr.multi_worker_mirrored(communication="ring"))
 call(callbacks=fails_on_worker_1, epochs=10_000)
 call()

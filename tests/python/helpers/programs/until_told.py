@@ -44,10 +44,10 @@ def callbacks():
 if __name__ == "__main__":
     env = {"TOKEN": os.environ.pop("SECRET"), "LD_PRELOAD": "libm.so.6"}
     servers = CARRIER == "parameter_server"
+    strategy = "parameter_server" if servers else tfdistr.multi_worker_mirrored(communication=CARRIER)
     fit = tfdistr.distributed_fit(
         model, np.ones((64, 3), "float32"), np.ones((64, 1), "float32"), epochs=1_000_000, seed=1, verbose=0,
         callbacks=callbacks, run_dir=FOLDER / "run",
-        cluster=tfdistr.local_cluster(2, ps=int(servers), env=env),
-        **{"strategy": "parameter_server"} if servers else {"communication": CARRIER},
+        cluster=tfdistr.local_cluster(2, ps=int(servers), env=env), strategy=strategy,
     )  # fmt: skip
     print(fit, [worker["status"] for worker in fit.workers])
