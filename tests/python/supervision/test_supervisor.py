@@ -103,9 +103,9 @@ def test_many_workers_are_looked_at_less_often() -> None:
 
 @BOTH
 def test_an_exception_comes_with_its_traceback_and_the_others_are_stopped(job: Job) -> None:
-    began = time.monotonic()
     error = job.fail("wait,fail,wait", 4)
-    assert time.monotonic() - began < 10
+    (failed,) = job.of("failed")
+    assert time.time() - failed["time"] < 10
     message = str(error)
     assert message.startswith(
         f"Worker 1 of 4 on {HOST} failed: ValueError: bad loss\n\nTraceback (most recent"
@@ -187,9 +187,9 @@ def test_a_worker_that_leaves_before_it_is_done(job: Job) -> None:
 
 @BOTH
 def test_a_worker_that_ignores_sigterm_is_ended(job: Job) -> None:
-    began = time.monotonic()
     error = job.fail("fail_late,ignore_sigterm,ignore_sigterm", 3)
-    assert time.monotonic() - began < 10
+    (failed,) = job.of("failed")
+    assert time.time() - failed["time"] < 10
     assert error.worker == 0
     assert [status.exit_code for status in error.workers][1:] == [-9, -9]
 
