@@ -14,6 +14,7 @@ import pytest
 import tfdistr
 from tfdistr._version import __version__
 from tfdistr.clusters.hosts import name_of_host
+from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh import cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
 from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
@@ -135,8 +136,17 @@ def test_what_a_host_answers(tmp_path: Path) -> None:
     assert facts["unresolved"] == []
     assert facts["cores"] == len(os.sched_getaffinity(0))
     assert facts["memory"] > 1 << 20
+    assert facts["gpus"] == list(visible_gpus({}))
     with pytest.raises(OSError, match="No such file"), marker_in(tmp_path / "none"):
         pass
+
+
+def test_a_host_counts_the_gpus_that_the_user_lets_workers_see(tmp_path: Path) -> None:
+    listing = program(tmp_path, "for gpu in 0 1 2; do echo \"GPU $gpu: a card\"; done", "nvidia-smi")
+    ssh = program(tmp_path, f"export PATH={Path(listing).parent}:$PATH; {LIKE_SSH}")
+    for visible, gpus in (("2,1", ["2", "1"]), ("-1", [])):
+        (answer,) = ask(["localhost"], ssh=[ssh], timeout=60, visible=visible)
+        assert answer.facts["gpus"] == gpus
 
 
 def test_hosts_are_asked_at_once_and_none_is_left_behind(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class SshCluster(WorkersOnHosts):
                 answers = ask(
                     self.hosts, ssh=words_of_ssh(self.ssh), timeout=min(self.start_timeout, 3 * CONNECT),
                     ports=each, wanted=tunnels.ports if tunnels else (), names=() if tunnels else None,
-                    env=env, marker=marker, r=r,
+                    env=env, marker=marker, visible=(self.env or {}).get(VISIBLE), r=r,
                 )  # fmt: skip
             found = refuse(answers, here, run_dir=os.fspath(run_dir), workers_per_host=each)
             if found is not None:

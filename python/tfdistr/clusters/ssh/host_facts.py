@@ -30,8 +30,8 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     Args:
         request: "path": folders with Python packages. "core": the folder of tfdistr on the machine that asks.
             "marker": a file that each host must see, or None. "names": names of hosts. "ports": the number
-            of free ports to find. "wanted": ports that should be free. "r": "command" and "env" of an R
-            program that prints versions, or None.
+            of free ports to find. "wanted": ports that should be free. "visible": CUDA_VISIBLE_DEVICES of the
+            workers, or None. "r": "command" and "env" of an R program that prints versions, or None.
     """
     began = time.time()
     sys.path[:0] = [*request["path"], os.path.dirname(request["core"])]
@@ -43,7 +43,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         "unresolved": [name for name in request["names"] if not _resolves(name)],
         "ports": _ports(request["ports"]),
         "busy": _busy(request["wanted"]),
-        "gpus": _gpus(),
+        "gpus": _gpus(request["visible"]),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory": _memory(),
     }
@@ -116,12 +116,12 @@ def _busy(ports: list[int]) -> list[int]:
     return [port for port in ports if not is_free(port)]
 
 
-def _gpus() -> list[str]:
+def _gpus(visible: str | None) -> list[str]:
     """Return the visible GPUs, as in CUDA_VISIBLE_DEVICES."""
     try:
-        from tfdistr.clusters.resources import visible_gpus
+        from tfdistr.clusters.resources import VISIBLE, visible_gpus
 
-        return list(visible_gpus({}))
+        return list(visible_gpus({} if visible is None else {VISIBLE: visible}))
     except Exception:  # no tfdistr, or another version: the version check names the reason
         return []
 

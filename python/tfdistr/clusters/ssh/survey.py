@@ -76,6 +76,7 @@ def ask(
     names: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
     marker: str | None = None,
+    visible: str | None = None,
     r: dict[str, Any] | None = None,
 ) -> list[Answer]:
     """Ask hosts for the facts about them.
@@ -87,6 +88,7 @@ def ask(
         wanted: Ports that should be free on each host.
         names: Names that each host should know; by default the names of all hosts.
         marker: A file that each host must see.
+        visible: CUDA_VISIBLE_DEVICES of the workers, if the user has set it for them.
         r: What `r_request` returns, if the workers use R.
     """
     env = env or {}
@@ -97,6 +99,7 @@ def ask(
         "names": list(map(name_of_host, hosts) if names is None else names),
         "ports": ports,
         "wanted": list(wanted),
+        "visible": visible,
         "r": r,
     }
     # Python reads the script from its input: a host without tfdistr also answers.
