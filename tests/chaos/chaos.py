@@ -52,19 +52,20 @@ def model() -> keras.Model:
     return made
 
 
-def train(folder: Path | str, workers: int, communication: str, **arguments: Any) -> tfdistr.FitResult:
+def train(folder: Path | str, workers: int, strategy: Any, **arguments: Any) -> tfdistr.FitResult:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(16 * STEPS, 6)).astype("float32")
     y = (x[:, 0] * x[:, 1] > 0).astype("int64")
-    cluster = tfdistr.local_cluster(workers)
-    given = {"cluster": cluster, "max_restarts": 2, "checkpoint_every": EVERY} | arguments
+    given = {
+        "cluster": tfdistr.local_cluster(workers, heartbeat_timeout=HALTED), "checkpoint_every": EVERY,
+        "failures": tfdistr.on_failure(max_restarts=2),
+    }  # fmt: skip
     return tfdistr.distributed_fit(
         model, x, y, validation_data=(x[:100], y[:100]), batch_size=16, epochs=EPOCHS, seed=1,
         callbacks=[
             keras.callbacks.EarlyStopping(patience=EPOCHS), keras.callbacks.ReduceLROnPlateau(patience=1),
         ],
-        strategy=tfdistr.multi_worker_mirrored(communication=communication, heartbeat_timeout=HALTED),
-        run_dir=folder, verbose=0, **given,
+        strategy=strategy, run_dir=folder, verbose=0, **given | arguments,
     )  # fmt: skip
 
 
@@ -169,25 +170,25 @@ class Chaos(threading.Thread):
 
 
 def run(
-    faults: Sequence[str], *, workers: int, communication: str, seed: int, say: Callable[[str], None] = print
+    faults: Sequence[str], *, workers: int, strategy: Any, seed: int, say: Callable[[str], None] = print
 ) -> str | None:
     """Train twice, once with the faults, and return what differs, or which fault was not done."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-chaos-") as folder:
         began = time.monotonic()
-        peaceful = train(Path(folder, "peaceful"), workers, communication)
+        peaceful = train(Path(folder, "peaceful"), workers, strategy)
         say(f"undisturbed: {time.monotonic() - began:.0f} s")
         began = time.monotonic()
         run_dir = Path(folder, "disturbed")
         chaos = Chaos(run_dir, workers, faults, seed, say)
         chaos.start()
-        disturbed = train(run_dir, workers, communication)
+        disturbed = train(run_dir, workers, strategy)
         say(f"disturbed: {time.monotonic() - began:.0f} s")
         left = list(faults)[len(chaos.done) :]
         return f"no time for {left}" if left else difference(peaceful, disturbed)
 
 
 def run_elastic(
-    kills: int, *, most: int, communication: str, seed: int, say: Callable[[str], None] = print
+    kills: int, *, most: int, strategy: Any, seed: int, say: Callable[[str], None] = print
 ) -> str | None:
     """Train once on one worker, and once with another number of workers after each kill, up to ``most``.
 
@@ -196,7 +197,7 @@ def run_elastic(
     """
     chosen, gone = random.Random(seed), set[int]()
     with tempfile.TemporaryDirectory(prefix="tfdistr-chaos-") as folder:
-        peaceful = train(Path(folder, "peaceful"), 1, communication, virtual_workers=most)
+        peaceful = train(Path(folder, "peaceful"), 1, strategy, virtual_workers=most)
         run_dir = Path(folder, "disturbed")
         for number in range(kills + 1):
             workers = chosen.randint(1, most)
@@ -205,12 +206,7 @@ def run_elastic(
                 Chaos(run_dir, workers, ["kill"], chosen.randrange(1000), say, gone).start()
             try:
                 disturbed = train(
-                    run_dir,
-                    workers,
-                    communication,
-                    virtual_workers=most,
-                    resume=True,
-                    failures=tfdistr.on_failure(max_restarts=0),
+                    run_dir, workers, strategy, virtual_workers=most, resume=True, failures=None
                 )
             except tfdistr.WorkerFailedError:
                 continue
@@ -227,15 +223,14 @@ def main() -> int:
     parser.add_argument("--virtual", type=int, help="number of virtual workers: change that of workers")
     given = parser.parse_args()
     steps = f"{EPOCHS} epochs of {STEPS} steps, a checkpoint every {EVERY}, seed {given.seed}"
+    strategy = tfdistr.multi_worker_mirrored(communication=given.communication)
     if given.virtual:
-        how = {"most": given.virtual, "communication": given.communication, "seed": given.seed}
-        found = run_elastic(given.kills, **how)
+        found = run_elastic(given.kills, most=given.virtual, strategy=strategy, seed=given.seed)
         print(f"{given.kills} kills, 1 to {given.virtual} workers, {given.communication}, {steps}:")
         return verdict(found)
     kills = ["kill"] * max(given.kills - 1, 0) + ["kill the chief"] * min(given.kills, 1)
     faults = [*kills, "kill during a save", "halt", "delete"]
     random.Random(given.seed).shuffle(faults)
-    strategy = tfdistr.multi_worker_mirrored(communication=given.communication)
     found = run(faults, workers=given.workers, strategy=strategy, seed=given.seed)
     print(f"{len(faults)} faults, {given.workers} workers, {given.communication}, {steps}:")
     return verdict(found)

@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import tfdistr
+
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python" / "helpers"))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools" / "lab"))
@@ -43,18 +45,19 @@ DISK = 24  # MiB of the file system that becomes full
 R_JOB = Path(__file__).with_name("soak.R")
 RUN, RESULT, TEMPORARY = "run", "result.json", "tmp"
 
+RING, MPI = (tfdistr.multi_worker_mirrored(communication=way) for way in ("ring", "mpi"))
 #: The kinds of jobs, and what is special about each. The hosts of "ssh" are network namespaces.
 KINDS: dict[str, dict[str, Any]] = {
-    "ring": {"communication": "ring", "warm": False},
-    "mpi": {"communication": "mpi", "warm": False},
-    "warm ring": {"communication": "ring"},
-    "warm mpi": {"communication": "mpi"},
-    "ssh": {"communication": "ring", "hosts": "ab"},
-    "servers": {"strategy": "parameter_server", "ps": 1, "update": "sync"},
-    "mirrored": {"strategy": "mirrored", "devices": ["cpu:0"]},
+    "ring": {"strategy": RING, "warm": False},
+    "mpi": {"strategy": MPI, "warm": False},
+    "warm ring": {"strategy": RING},
+    "warm mpi": {"strategy": MPI},
+    "ssh": {"strategy": RING, "hosts": "ab"},
+    "servers": {"strategy": tfdistr.parameter_server(update="sync"), "ps": 1},
+    "mirrored": {"strategy": tfdistr.mirrored(devices=["cpu:0"])},
     # Several devices of one process cannot have checkpoints.
-    "devices": {"strategy": "mirrored", "devices": ["cpu:0", "cpu:1"], "checkpoint_every": None},
-    "store": {"communication": "ring", "store": True},
+    "devices": {"strategy": tfdistr.mirrored(devices=["cpu:0", "cpu:1"]), "checkpoint_every": None},
+    "store": {"strategy": RING, "store": True},
     "R": {"r": True},
 }
 #: The faults, and the kinds of jobs that have what they need.
@@ -76,8 +79,6 @@ def train(kind: str, folder: Path, ssh: str, names: list[str]) -> None:
     """Run the job of a kind, or resume it. The result is a file of ``folder``."""
     import chaos
 
-    import tfdistr
-
     given = dict(KINDS[kind])
     warm, ps, on_hosts = given.pop("warm", True), given.pop("ps", 0), given.pop("hosts", None)
     run_dir: Path | str = folder / RUN
@@ -88,13 +89,15 @@ def train(kind: str, folder: Path, ssh: str, names: list[str]) -> None:
 
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-        given |= {"cluster": None, "max_restarts": 0, "resume": kind == "mirrored"}
+        given |= {"cluster": None, "failures": None, "resume": kind == "mirrored"}
     elif on_hosts:
-        given["cluster"] = tfdistr.ssh_cluster(names, ssh=ssh)
+        given["cluster"] = tfdistr.ssh_cluster(names, ssh=ssh, heartbeat_timeout=HEARTBEAT)
     else:
-        given["cluster"] = tfdistr.local_cluster(2, ps=ps, warm=warm)
-    given = {"communication": "auto", "resume": True} | given
-    chaos.STEPS, chaos.EPOCHS, chaos.EVERY, chaos.HALTED = STEPS, EPOCHS, EVERY, HEARTBEAT
+        given["cluster"] = tfdistr.local_cluster(
+            2, ps=ps, warm=warm, heartbeat_timeout=HEARTBEAT
+        )
+    given = {"resume": True} | given
+    chaos.STEPS, chaos.EPOCHS, chaos.EVERY = STEPS, EPOCHS, EVERY
     write_result(chaos.train(run_dir, 2, **given), folder / RESULT)
 
 

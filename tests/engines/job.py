@@ -50,12 +50,13 @@ def callbacks(what: str = WHAT, folder: Path = FOLDER) -> list:
 if __name__ == "__main__":
     cluster = eval(CLUSTER)
     options = {"cluster": cluster, "run_dir": str(FOLDER / "run")} if cluster else {}
-    options["communication"] = os.environ.get("COMMUNICATION", "auto")
+    communication = os.environ.get("COMMUNICATION", "auto")
+    options["strategy"] = tfdistr.multi_worker_mirrored(communication=communication)
     if WHAT == "restart":
         folder = str(FOLDER / ("run" if cluster else "checkpoints"))
         run_dir = os.environ.get("STORE", folder)
         options |= {"run_dir": run_dir, "checkpoint_every": "epoch", "resume": True}
-        options |= {"max_restarts": 1} if cluster else {}
+        options |= {"failures": tfdistr.on_failure(max_restarts=1)} if cluster else {}
     fit = tfdistr.distributed_fit(
         model, tfdistr.load_dataset("digits", "test"), batch_size=72, seed=1, verbose=0, callbacks=callbacks,
         epochs=100_000 if WHAT == "wait" else 4, **options,

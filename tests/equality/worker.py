@@ -112,15 +112,17 @@ def main(folder: Path, communication: str, limit: float, virtual: int, module: s
     tempfile.tempdir = str(folder)
     importlib.import_module(module)
     strategy = None
-    how: dict[str, Any] = {"communication": communication}
+    how: dict[str, Any] = {}
     if communication.startswith("mirrored:"):
         devices = logical_devices(int(communication.partition(":")[2]))
         strategy = tfdistr.MirroredStrategy(devices)
-        how = {"strategy": "mirrored", "devices": devices}
-    elif any(pair.startswith(WAYS[0]) for pair in pairs):
-        strategy = tfdistr.MultiWorkerMirroredStrategy(
-            communication=communication, virtual_workers=virtual or None
-        )
+        how["strategy"] = tfdistr.mirrored(devices=devices)
+    else:
+        how["strategy"] = tfdistr.multi_worker_mirrored(communication=communication)
+        if any(pair.startswith(WAYS[0]) for pair in pairs):
+            strategy = tfdistr.MultiWorkerMirroredStrategy(
+                communication=communication, virtual_workers=virtual or None
+            )
     if virtual:
         how["virtual_workers"] = virtual
     for pair in pairs:

@@ -103,15 +103,18 @@ def main() -> dict[str, Any]:
         import tensorflow as tf
 
         tf.__version__ = "2.20.0"
-    cluster = None
+    options["failures"] = tfdistr.on_failure(step_timeout=GIVEN.get("step_timeout"))
+    timeouts = {name: GIVEN[name] for name in ("start_timeout", "heartbeat_timeout") if name in GIVEN}
     if GIVEN.get("cluster"):
         borrow_server()
-        cluster = tfdistr.local_cluster(GIVEN["cluster"], start_timeout=120)
-    options |= {name: GIVEN[name] for name in GIVEN.get("options", ())}
-    if cluster:
-        options["communication"] = GIVEN["communication"]
+        cluster = tfdistr.local_cluster(GIVEN["cluster"], **{"start_timeout": 120} | timeouts)
+        strategy = tfdistr.multi_worker_mirrored(communication=GIVEN["communication"])
+    else:
+        cluster, strategy = None, tfdistr.multi_worker_mirrored(**timeouts)
     try:
-        fit = tfdistr.distributed_fit(model, data, callbacks=callbacks, cluster=cluster, **options)
+        fit = tfdistr.distributed_fit(
+            model, data, callbacks=callbacks, cluster=cluster, strategy=strategy, **options
+        )
         return {"said": "trained", "loss": fit.history["loss"][-1], "workers": fit.workers}
     except Exception as error:
         return {

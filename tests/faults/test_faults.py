@@ -21,8 +21,8 @@ import tfdistr
 from tfdistr.network.ports import free_ports
 
 pytestmark = pytest.mark.timeout(300)
-HEARTBEAT = {"options": ["heartbeat_timeout"], "heartbeat_timeout": 8.0}
-STEP = {"options": ["step_timeout"], "step_timeout": 15.0}  # a busy machine takes seconds for the first step
+HEARTBEAT = {"heartbeat_timeout": 8.0}
+STEP = {"step_timeout": 15.0}  # a busy machine takes seconds for the first step
 #: The ways to start, with what carries the collectives.
 WAYS = ["ring by hand", "mpi by hand", "ring", "mpi"]
 
@@ -178,7 +178,7 @@ def test_a_slow_step_is_no_failure(tmp_path, note):
 
 
 def test_a_worker_that_never_starts_and_a_name_that_does_not_resolve(tmp_path, note):
-    options = {"options": ["start_timeout"], "start_timeout": 15.0}
+    options = {"start_timeout": 15.0}
     addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
     unknown = ["no-such-host.invalid:1", *addresses[1:]]
     for name, listed in (("never starts", addresses), ("no such name", unknown)):
@@ -232,7 +232,7 @@ def test_other_mistakes_in_tf_config_and_versions(tmp_path, note, fault):
     elif fault == "index out of range":
         outside = {"cluster": {"worker": listed}, "task": {"type": "worker", "index": 2}}
         plan = [plan[0], json.dumps(outside)]
-    options = {"options": ["start_timeout"], "start_timeout": 40.0}
+    options = {"start_timeout": 40.0}
     with by_hand(tmp_path, fault, configs=plan, epochs=2, **options) as job:
         said = job.wait(120)
     note(fault, "ring", said, when=False)

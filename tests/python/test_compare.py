@@ -35,9 +35,10 @@ def model():
 def compared():
     return tfdistr.compare_strategies(
         model, X, Y, workers=[2, 1], epochs=3, batch_size=16, seed=1,
-        strategy=tfdistr.multi_worker_mirrored(communication="mpi"),
         env={"FAILS_WITH_TWO": "1"},
-        strategies={"one_device": {"device": "cpu:0"}, "multi_worker_mirrored": None},
+        strategies=[
+            tfdistr.one_device(device="cpu:0"), tfdistr.multi_worker_mirrored(communication="mpi"),
+        ],
     )  # fmt: skip
 
 
@@ -103,22 +104,22 @@ def test_the_slowest_worker_counts_and_the_first_epoch_does_not(
     events(tmp_path, 0, first, examples)
     events(tmp_path, 1, second, examples)
     fit = FitResult({"loss": [0.5, 0.25]}, {}, [{}, {}], str(tmp_path), None)
-    row = compare.measured(compare.PlannedRun("multi_worker_mirrored", 2), fit)
+    row = compare.measured(compare.PlannedRun(tfdistr.multi_worker_mirrored(), 2), fit)
     assert (row.seconds_per_epoch, row.examples_per_second, row.loss) == (per_epoch, per_second, 0.25)
 
 
 REFUSED = [
     ({"epochs": 1}, "`epochs` must be a whole number of at least 2.", "1"),
     ({"strategies": ["central"]}, "`strategy` must be one of ", "'central'"),
-    ({"strategies": {"mirrored": {"device": "cpu:0"}}}, "Beside its own arguments, distributed_fit() with "
-     "'mirrored' has the options 'devices'.", "'device'"),
+    ({"strategies": {"one_device": None}}, "`strategies` must be a list of strategies; each has its own "
+     "options.", "{'one_device': None}"),
     ({"workers": [1, 0]}, "`workers` must be a whole number of at least 1.", "0"),
     ({"strategies": []}, "`strategies` and `workers` must each have at least one value.",
      "strategies=[], workers=2"),
     ({"cluster": None, "run_dir": "x"}, "compare_strategies() chooses the strategy, the cluster and the "
      "folder of each run itself.", "cluster, run_dir"),
-    ({"epoch": 3}, "Beside its own arguments, distributed_fit() with 'one_device' has the options 'device'.",
-     "'epoch'"),
+    ({"communication": "mpi"}, "distributed_fit() has no argument `communication` any more.",
+     'communication="mpi"'),
 ]  # fmt: skip
 
 

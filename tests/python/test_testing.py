@@ -124,11 +124,14 @@ REFUSED = [
     ({"tolerance": "small"}, "`tolerance` must be a number of at least 0.", "'small'",
      "Pass tolerance=1e-6, or 0 for bitwise identical results."),
     ({"cluster": tfdistr.local_cluster(2), "run_dir": "x"},
-     "A comparison of numbers of workers chooses the cluster, the strategy and the folder of each training "
-     "itself.", "cluster, run_dir", "Leave it out."),
-    ({"per_worker_batch_size": 8}, "Compared trainings must have the same global batch and the same "
-     "learning rate on every number of workers.", "per_worker_batch_size",
-     "Leave it out, and pass batch_size=64, for example."),
+     "A comparison of numbers of workers chooses the cluster and the folder of each training itself.",
+     "cluster, run_dir", "Leave it out."),
+    ({"strategy": "mirrored"},
+     "A comparison of numbers of workers needs the strategy multi_worker_mirrored().",
+     "strategy='mirrored'", "Leave it out, or pass strategy=multi_worker_mirrored()."),
+    ({"batch_size": tfdistr.per_worker(8)}, "Compared trainings must have the same global batch and the same "
+     "learning rate on every number of workers.", "batch_size=per_worker(...)",
+     "Pass batch_size=64, for example."),
     ({"virtual_workers": 1}, "`virtual_workers` must be at least the number of workers: each worker computes "
      "one or more.", "virtual_workers=1, 2 workers",
      "Pass virtual_workers=2 or more, the same number in all runs to be compared."),

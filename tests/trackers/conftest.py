@@ -59,7 +59,7 @@ def train(tmp_path: Path) -> Callable[..., Any]:
 
         data = tfdistr.load_dataset("digits", "test")
         if kill is not None:
-            options |= {"checkpoint_every": "epoch", "max_restarts": 1}
+            options |= {"checkpoint_every": "epoch", "failures": tfdistr.on_failure(max_restarts=1)}
         return tfdistr.distributed_fit(
             model, data, validation_data=data, cluster=tfdistr.local_cluster(2), epochs=EPOCHS, seed=1,
             verbose=0, callbacks=callbacks if kill is None else with_a_kill, **options,

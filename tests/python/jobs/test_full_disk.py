@@ -54,7 +54,8 @@ class Fills(keras.callbacks.Callback):
 def job(way: str, run_dir: Path | None, **given: Any) -> tfdistr.FitResult:
     """Train in this process or on two workers; the caller's ``callbacks`` are made in each process."""
     if way != "here":
-        given |= {"cluster": tfdistr.local_cluster(2), "communication": way}
+        strategy = tfdistr.multi_worker_mirrored(communication=way)
+        given |= {"cluster": tfdistr.local_cluster(2), "strategy": strategy}
     return train(run_dir, epochs=3, **given)
 
 

@@ -239,7 +239,8 @@ def test_a_saved_result_and_a_saved_model(fit, tmp_path):
     assert read.to_dict() == fit.to_dict()
     np.testing.assert_array_equal(read.predict(X), fit.predict(X))
     fit.save_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").predict(X), fit.predict(X))
+    saved = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(saved.predict(X), fit.predict(X))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fit", "model.keras"]
 
 

@@ -142,7 +142,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "a loop of Keras": {"make": of_class(OwnLoop)},
     "a fit() of its own, data in order": {"make": of_class(OwnFit), "x": generator, "y": None},
-    "mirrored": {"strategy": "mirrored", "devices": ["cpu:0"], "checkpoint_every": 5},
+    "mirrored": {"strategy": tfdistr.mirrored(devices=["cpu:0"]), "checkpoint_every": 5},
 }
 
 
@@ -243,20 +243,21 @@ ARGUMENTS = [
     ({"checkpoint_every": 0}, "`checkpoint_every` must be a whole number of at least 1.", "0",
      "Pass checkpoint_every=1, for example."),
     ({"resume": "yes"}, "`resume` must be true or false.", "'yes'", "Pass resume=True."),
-    ({"max_restarts": -1}, "`max_restarts` must be a whole number of at least 0.", "-1",
-     "Pass max_restarts=1, for example."),
     ({"checkpoint_every": 5, "run_dir": None},
      "`checkpoint_every` needs `run_dir`, the folder for checkpoints.", "no run_dir",
      'Pass run_dir="my_run", the same one each time.'),
     ({"resume": True, "run_dir": None}, "`resume` needs `run_dir`, the folder for checkpoints.",
      "no run_dir", 'Pass run_dir="my_run", the same one each time.'),
-    ({"min_workers": 2}, "`min_workers` must be at most the number of workers of `cluster`.",
-     "min_workers=2, and no workers",
-     "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"min_workers": 3, "cluster": describe_local_cluster(2)},
+    ({"failures": tfdistr.on_failure(min_workers=2)},
      "`min_workers` must be at most the number of workers of `cluster`.",
-     "min_workers=3, and 2 workers", "Pass cluster=local_cluster(workers=4) and min_workers=2, for example."),
-    ({"min_workers": 1, "strategy": "parameter_server", "cluster": describe_local_cluster(2, ps=1)},
+     "min_workers=2, and no workers",
+     "Pass cluster=local_cluster(workers=4) and failures=on_failure(min_workers=2), for example."),
+    ({"failures": tfdistr.on_failure(min_workers=3), "cluster": describe_local_cluster(2)},
+     "`min_workers` must be at most the number of workers of `cluster`.",
+     "min_workers=3, and 2 workers",
+     "Pass cluster=local_cluster(workers=4) and failures=on_failure(min_workers=2), for example."),
+    ({"failures": tfdistr.on_failure(min_workers=1), "strategy": "parameter_server",
+      "cluster": describe_local_cluster(2, ps=1)},
      "`min_workers` is for the strategies 'multi_worker_mirrored', 'mirrored', 'one_device'.",
      "min_workers=1, and strategy='parameter_server'",
      "Leave it out; with `max_restarts` the job restarts all its workers."),
@@ -307,8 +308,8 @@ def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(
 
 
 def test_a_cluster_without_a_worker():
-    gpus = LocalCluster(3, gpus=("0", "1", "2"))
-    assert gpus.without(1, 2) == LocalCluster(2, gpus=("0", "2"))
+    gpus = LocalCluster(workers=3, gpus=("0", "1", "2"))
+    assert gpus.without(1, 2) == LocalCluster(workers=2, gpus=("0", "2"))
     assert gpus.without(1, 3) is None
     hosts = tfdistr.ssh_cluster(["a", "b", "c"], workers_per_host=2)
     assert hosts.without(3, 4).hosts == ("a", "c")

@@ -48,11 +48,10 @@ class Reads:
 
 
 def test_a_job_is_the_same_in_whatever_form_its_data_and_options_are(tmp_path):
-    options = {"strategy": "mirrored", "seed": 2}
-    train(tmp_path / "run", x=Reads(), y=None, epochs=1, devices="cpu:0", **options)
-    fit = train(
-        tmp_path / "run", x=Reads().__call__, y=None, epochs=1, devices=("cpu:0",), resume=True, **options
-    )
+    options = {"y": None, "batch_size": 16, "epochs": 1, "seed": 2}
+    train(tmp_path / "run", x=Reads(), strategy=tfdistr.mirrored(devices="cpu:0"), **options)
+    of_tuple = tfdistr.mirrored(devices=("cpu:0",))
+    fit = train(tmp_path / "run", x=Reads().__call__, strategy=of_tuple, resume=True, **options)
     assert len(fit.history["loss"]) == 1
 
 

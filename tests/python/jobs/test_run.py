@@ -30,7 +30,7 @@ def defaults() -> dict[str, object]:
 def test_a_job_has_the_defaults_of_the_call():
     of_call = defaults()
     of_job = {field.name: field.default for field in attrs.fields(Job)}
-    same = set(of_call) & set(of_job) - {"seed", "start_timeout"}  # which are drawn, or the cluster's
+    same = set(of_call) & set(of_job) - {"seed", "batch_size"}  # which are drawn, and 32 for examples
     assert len(same) > 10
     assert {name: of_call[name] for name in same} == {name: of_job[name] for name in same}
 
@@ -52,7 +52,7 @@ def test_the_caller_prepares_the_run_and_builds_the_model(tmp_path):
     run_dir = str(tmp_path / "run")
     fit = run_fit(
         Caller(lambda event: None, before_start=before_start, build=lambda: "built by the caller"),
-        model=model, x=x, options={}, **arguments | {"y": x[:, :1], "cluster": cluster, "run_dir": run_dir},
+        **arguments | {"model": model, "x": x, "y": x[:, :1], "cluster": cluster, "run_dir": run_dir},
     )  # fmt: skip
     assert seen == [(seed_of_r(fit.params["seed"]), run_dir, ["lock"])]
     assert fit._trained.recipe_here() == "built by the caller"

@@ -264,7 +264,7 @@ def test_a_parameter_server_that_dies_ends_the_run_at_once(servers):
 def broken_on_worker() -> tf.data.Dataset:
     if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker":
         raise ValueError("no such file: pictures.zip")
-    return tf.data.Dataset.from_tensor_slices((X, Y))
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(32)
 
 
 def test_an_error_of_the_data_function_on_a_worker_is_said(servers):

@@ -65,11 +65,12 @@ def started(run_dir: Path, process: int) -> list[int]:
 
 def train(run_dir: Path, *faults: tuple[int, int, int, int], **given: Any) -> tfdistr.FitResult:
     defaults: dict[str, Any] = {
-        "batch_size": 16, "epochs": 4, "seed": 1, "verbose": 0, "checkpoint_every": 3, "update": "sync",
+        "batch_size": 16, "epochs": 4, "seed": 1, "verbose": 0, "checkpoint_every": 3,
+        "strategy": tfdistr.parameter_server(update="sync"),
         "validation_data": (X[:40], Y[:40]), "callbacks": [Kills(run_dir, *faults)],
     }  # fmt: skip
     return tfdistr.distributed_fit(
-        model, X, Y, run_dir=run_dir, strategy="parameter_server", cluster=tfdistr.local_cluster(2, ps=1),
+        model, X, Y, run_dir=run_dir, cluster=tfdistr.local_cluster(2, ps=1),
         **defaults | given,
     )  # fmt: skip
 
@@ -122,7 +123,8 @@ def test_a_run_that_is_told_to_end_goes_on(tmp_path, undisturbed):
 def test_an_asynchronous_run_makes_each_step_of_its_epochs(tmp_path):
     run = tmp_path / "run"
     fit = train(
-        run, (2, 3, SERVER, signal.SIGKILL), update="async", failures=tfdistr.on_failure(max_restarts=1)
+        run, (2, 3, SERVER, signal.SIGKILL), strategy="parameter_server",
+        failures=tfdistr.on_failure(max_restarts=1),
     )
     assert len(list(run.glob("fault-*"))) == 1
     assert fit.params["global_step"] == int(fit.model.optimizer.iterations) == 4 * 7

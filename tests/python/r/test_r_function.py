@@ -225,7 +225,7 @@ def test_with_an_r_that_rpy2_cannot_use(monkeypatch):
 def test_workers_of_parameter_servers_read_no_data_of_r(file):
     data = RFunction(str(file), "data", "")
     call = tfdistr.distributed_fit
-    cluster = tfdistr.LocalCluster(1, ps=1)
+    cluster = tfdistr.local_cluster(1, ps=1)
     said = message(lambda: call(python_model, data, strategy="parameter_server", cluster=cluster))
     assert said == (
         "With parameter servers the data cannot be an R function: the workers read it in Python.\n"
@@ -297,7 +297,7 @@ if __name__ == "__main__":
     batches = tfdistr.r_function(file, "batches")
     assert tfdistr.distributed_fit(build, batches, batch_size=None, steps_per_epoch=3).history["loss"]
     # Each layer is where a function of R places it.
-    how = {{"strategy": "model_parallel", "placement": tfdistr.r_function(file, "place")}}
+    how = {{"strategy": tfdistr.model_parallel(tfdistr.r_function(file, "place"))}}
     placed = tfdistr.distributed_fit(build, images, labels, seed=5, **how)
     assert placed.history.keys() == mine.history.keys()
     restored = pickle.loads(pickle.dumps(here))

@@ -42,14 +42,13 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[tfdistr.FitResult, Pa
     folder = tmp_path_factory.mktemp("job") / "run"
     events: list[dict[str, Any]] = []
     arguments = {
-        "y": None, "sample_weight": None, "per_worker_batch_size": None, "scale_learning_rate": "none",
-        "start_timeout": None, "communication": "auto", "batch_size": 8, "epochs": 2, "seed": 1,
+        "y": None, "sample_weight": None, "virtual_workers": None, "batch_size": 8, "epochs": 2, "seed": 1,
         "validation_data": (X, Y), "validation_freq": [2], "class_weight": {0: 1.0, 1: 2.0},
     }  # fmt: skip
     fit = run_fit(
         Caller(events.append), model=model, x=X, cluster=tfdistr.local_cluster(2, env={"TOKEN": SECRET}),
-        strategy="multi_worker_mirrored", options={}, run_dir=folder, checkpoint_every="epoch", resume=False,
-        failures=tfdistr.on_failure(max_restarts=0, min_workers=None), **arguments | {"y": Y},
+        strategy="multi_worker_mirrored", run_dir=folder, checkpoint_every="epoch", resume=False,
+        failures=tfdistr.on_failure(), **arguments | {"y": Y},
     )  # fmt: skip
     return fit, folder, events
 

@@ -136,7 +136,7 @@ def test_a_worker_process_of_its_own():
 
     x = np.ones((8, 3), "float32")
     y = np.ones((8, 2), "float32")
-    arguments = {"seed": 1, "verbose": 0, "strategy": "one_device", "device": "cpu:0"}
+    arguments = {"seed": 1, "verbose": 0, "strategy": tfdistr.one_device(device="cpu:0")}
     there = tfdistr.distributed_fit(model, x, y, cluster=tfdistr.local_cluster(1), **arguments)
     here = tfdistr.distributed_fit(model, x, y, **arguments)
     assert there.history == here.history
@@ -156,15 +156,17 @@ def test_a_cluster_of_several_workers_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "shares"),
+    ("strategy", "shares"),
     [
-        ("multi_worker_mirrored", {}, 4),
-        ("one_device", {}, 1),
-        ("mirrored", {"devices": ["gpu:0", "gpu:1"]}, 2),
-        ("mirrored", {"devices": "gpu:0"}, 1),
-        ("mirrored", {}, 1),  # the GPUs of this machine: none
+        (tfdistr.multi_worker_mirrored(), 4),
+        (tfdistr.one_device(), 1),
+        (tfdistr.mirrored(devices=["gpu:0", "gpu:1"]), 2),
+        (tfdistr.mirrored(devices="gpu:0"), 1),
+        (tfdistr.mirrored(), 1),  # the GPUs of this machine: none
     ],
+    ids=str,
 )
-def test_how_many_share_a_batch(name, options, shares):
-    workers = RULES[name].max_workers or 4
-    assert RULES[name].destination(tfdistr.local_cluster(workers), options=options)[1] == shares
+def test_how_many_share_a_batch(strategy, shares):
+    rules = RULES[strategy.name]
+    cluster = tfdistr.local_cluster(rules.max_workers or 4)
+    assert rules.destination(cluster, strategy)[1] == shares

@@ -148,32 +148,35 @@ NEEDED = 'The strategy "model_parallel" needs `placement`: places by the names o
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rule", "received"),
+    ("placement", "arguments", "rule", "received"),
     [
-        ({}, NEEDED, "None"),
-        ({"placement": {}}, NEEDED, "{}"),
-        ({"placement": {1: "worker 0"}}, NEEDED, "{1: 'worker 0'}"),
-        ({"placement": ["worker 0"]}, NEEDED, "['worker 0']"),
-        ({"placement": {"a": "server 0"}}, "`placement` must give devices or tasks.", "'server 0'"),
-        ({"placement": {"a": "worker 2"}}, "`placement` must name tasks of the cluster.",
+        (None, {}, NEEDED, "None"),
+        ({}, {}, NEEDED, "{}"),
+        ({1: "worker 0"}, {}, NEEDED, "{1: 'worker 0'}"),
+        (["worker 0"], {}, NEEDED, "['worker 0']"),
+        ({"a": "server 0"}, {}, "`placement` must give devices or tasks.", "'server 0'"),
+        ({"a": "worker 2"}, {}, "`placement` must name tasks of the cluster.",
          "worker 2 for the layer a, and 2 workers and a chief"),
-        ({"placement": {"a": "worker 0"}, "cluster": None}, "`placement` must name tasks of the cluster.",
+        ({"a": "worker 0"}, {"cluster": None}, "`placement` must name tasks of the cluster.",
          "worker 0 for the layer a, and no cluster"),
-        ({"placement": {"a": "cpu:7"}, "cluster": None}, "`placement` must name existing devices.",
+        ({"a": "cpu:7"}, {"cluster": None}, "`placement` must name existing devices.",
          "cpu:7 of this process"),
-        ({"placement": {"a": "worker 0"}, "cluster": describe_local_cluster(2, ps=1)},
+        ({"a": "worker 0"}, {"cluster": describe_local_cluster(2, ps=1)},
          "The strategy 'model_parallel' has no use for parameter servers.",
          "2 workers and 1 parameter server, by the cluster"),
-        ({"placement": {"a": "worker 0"}, "cluster": tfdistr.ssh_cluster(["localhost"])},
+        ({"a": "worker 0"}, {"cluster": tfdistr.ssh_cluster(["localhost"])},
          "The strategy 'model_parallel' trains in one process; MPI ranks cannot compute for it.",
          "1 worker, by the cluster"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_before_anything_starts(arguments, rule, received, monkeypatch):
+def test_what_does_not_fit_is_refused_before_anything_starts(
+    placement, arguments, rule, received, monkeypatch
+):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     given = {"cluster": TWO, **arguments}
+    data = np.ones((4, 1)), np.ones(4)
     with pytest.raises(ArgumentError) as caught:
-        tfdistr.distributed_fit(lambda: None, np.ones((4, 1)), np.ones(4), strategy="model_parallel", **given)
+        tfdistr.distributed_fit(len, *data, strategy=tfdistr.model_parallel(placement), **given)
     assert caught.value.message == rule
     assert caught.value.received == received
 

@@ -115,7 +115,7 @@ def test_the_history_is_that_of_keras(how, tmp_path):
     options: dict[str, Any] = {"cluster": tfdistr.local_cluster(workers=2)}
     if how == "servers":
         servers = tfdistr.local_cluster(workers=2, ps=1)
-        options = {"cluster": servers, "strategy": "parameter_server", "update": "sync"}
+        options = {"cluster": servers, "strategy": tfdistr.parameter_server(update="sync")}
     expected, evaluated = of_keras(model(), Notes(str(tmp_path / "keras")))
     assert expected.keys() == NAMES
     callbacks = [

@@ -35,6 +35,9 @@ def network() -> keras.Model:
     return model
 
 
+EXCHANGE = {"communication", "gradient_dtype"}  # options of the strategy
+
+
 def bits(workers: int, cores: int | None = None, **arguments: Any) -> tuple[str, dict[str, list[float]]]:
     """The weights of a job, as a hash, and its history."""
     given = {
@@ -42,7 +45,8 @@ def bits(workers: int, cores: int | None = None, **arguments: Any) -> tuple[str,
         "validation_data": (X[:50], Y[:50]),
     }  # fmt: skip
     cluster = tfdistr.local_cluster(workers, cores_per_worker=cores)
-    fit = tfdistr.distributed_fit(network, X, Y, cluster=cluster, **{**given, **arguments})
+    strategy = tfdistr.multi_worker_mirrored(**{n: arguments.pop(n) for n in EXCHANGE & arguments.keys()})
+    fit = tfdistr.distributed_fit(network, X, Y, cluster=cluster, strategy=strategy, **{**given, **arguments})
     weights = b"".join(np.asarray(weight).tobytes() for weight in fit.model.get_weights())
     return hashlib.sha256(weights).hexdigest(), dict(fit.history)
 

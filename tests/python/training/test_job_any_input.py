@@ -1,6 +1,7 @@
 """The arguments of distributed_fit() and of clusters: any value gives a valid object or an error of tfdistr.
 
-Nothing else is raised, and no process is started. `corpus.json` has values that once were not refused, or not well.
+Nothing else is raised, and no process is started.
+`corpus.json` has values that once were not refused, or not well.
 """
 
 import json

@@ -254,26 +254,29 @@ def job(**arguments: Any) -> Any:
 
 
 def test_a_job_has_the_warm_up_and_drops_the_remainder():
-    made = job(epochs=3.0, warmup_epochs=2.0, scale_learning_rate="linear", drop_remainder=True)
+    batch_size = tfdistr.per_worker(2, scale_learning_rate="linear", warmup_epochs=2.0)
+    made = job(epochs=3.0, batch_size=batch_size, drop_remainder=True)
     assert (made.epochs, made.warmup_epochs, made.drop_remainder) == (3, 2, True)
     assert made.params["warmup_epochs"] == 2
     assert made.params["drop_remainder"] is True
     assert (job().warmup_epochs, job().drop_remainder) == (0, False)
-    assert job(epochs=3, warmup_epochs=3, scale_learning_rate="sqrt").warmup_epochs == 3
+    batch_size = tfdistr.per_worker(2, scale_learning_rate="sqrt", warmup_epochs=3)
+    assert job(epochs=3, batch_size=batch_size).warmup_epochs == 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "rule", "received", "fix"),
     [
-        ({"warmup_epochs": 1}, "`warmup_epochs` needs a scaled learning rate.",
+        ({"batch_size": {"warmup_epochs": 1}}, "`warmup_epochs` needs a scaled learning rate.",
          'warmup_epochs=1, scale_learning_rate="none"',
          'Pass scale_learning_rate="linear" or "sqrt" too, or leave `warmup_epochs` out.'),
-        ({"warmup_epochs": 3, "epochs": 2, "scale_learning_rate": "linear"},
+        ({"batch_size": {"scale_learning_rate": "linear", "warmup_epochs": 3}, "epochs": 2},
          "`warmup_epochs` must be at most `epochs`, or the learning rate would not reach its value.",
          "warmup_epochs=3, epochs=2", "Pass warmup_epochs=2 or less, or more epochs."),
-        ({"warmup_epochs": -1}, "`warmup_epochs` must be a whole number of at least 0.", "-1",
+        ({"batch_size": {"warmup_epochs": -1}}, "`warmup_epochs` must be a whole number of at least 0.", "-1",
          "Pass warmup_epochs=1, for example."),
-        ({"warmup_epochs": None}, "`warmup_epochs` must be a whole number of at least 0.", "None",
+        ({"batch_size": {"warmup_epochs": None}},
+         "`warmup_epochs` must be a whole number of at least 0.", "None",
          "Pass warmup_epochs=1, for example."),
         ({"drop_remainder": 1}, "`drop_remainder` must be true or false.", "1", "Pass drop_remainder=True."),
         ({"drop_remainder": True, "batch_size": 11},
@@ -283,8 +286,12 @@ def test_a_job_has_the_warm_up_and_drops_the_remainder():
     ],
 )  # fmt: skip
 def test_what_a_job_refuses(arguments, rule, received, fix):
+    def call() -> None:
+        size = arguments.get("batch_size", 4)
+        job(**arguments | {"batch_size": tfdistr.per_worker(2, **size) if isinstance(size, dict) else size})
+
     with pytest.raises(ArgumentError) as caught:
-        job(**arguments)
+        call()
     assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
 
 

@@ -246,7 +246,8 @@ def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_mode
     model = make()
     expected = tfdistr.distributed_fit(as_model_factory(model), X, Y, **JOB)
     where = {} if communication is None else {
-        "cluster": tfdistr.local_cluster(2), "communication": communication,
+        "cluster": tfdistr.local_cluster(2),
+        "strategy": tfdistr.multi_worker_mirrored(communication=communication),
     }  # fmt: skip
     fit = tfdistr.distributed_fit(model, X, Y, **where, **JOB)
     assert fit.model is model

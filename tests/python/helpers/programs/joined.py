@@ -84,16 +84,16 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
         "validation_data": (np.ones((31, 8, 8, 1), "uint8"), Y[:31]), "callbacks": callbacks, "epochs": 9},
     # The batch and the learning rate that two workers have, also where one does the work of both.
     "per_worker_batch": lambda workers: {
-        "x": X, "y": Y, "per_worker_batch_size": 16 // workers * 2,
-        "scale_learning_rate": "linear" if workers > 1 else "none",
+        "x": X, "y": Y,
+        "batch_size": tfdistr.per_worker(
+            16 // workers * 2, scale_learning_rate="linear" if workers > 1 else "none"
+        ),
         "model": lambda: model(0.2 / workers)},
 }  # fmt: skip
 
 
 def run(case: str, folder: str, workers: int) -> tfdistr.FitResult:
     arguments = {"model": model, "batch_size": 16, "epochs": 2, "seed": 5} | CASES[case](workers)
-    if "per_worker_batch_size" in arguments:
-        del arguments["batch_size"]
     fit = tfdistr.distributed_fit(**arguments)
     arrays = {f"weight_{number}": weight for number, weight in enumerate(fit.model.get_weights())}
     arrays |= {f"history_{name}": np.array(values) for name, values in fit.history.items()}

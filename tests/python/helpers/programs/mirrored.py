@@ -147,7 +147,7 @@ counting = Counting()
 alone = fit()
 on_device = fit(strategy=tfdistr.one_device(device="cpu:1"))
 mirrored = two(validation_data=(X[:7], Y[:7]))
-growing = two(per_worker_batch_size=8, batch_size=None, scale_learning_rate="linear", epochs=1)
+growing = two(batch_size=tfdistr.per_worker(8, scale_learning_rate="linear"), epochs=1)
 compiled = two(make=lambda: model(jit_compile=True))
 found = {
     "one device": apart(alone, on_device),
