@@ -16,7 +16,7 @@ LEARNING_RATE_SCALES = ("none", "linear", "sqrt")
 def scaled_learning_rate(learning_rate: float, num_workers: int, scale: str = "linear") -> float:
     """Compute the learning rate for a global batch that grows with the number of workers.
 
-    The learning rate has to grow if each worker keeps its batch size (``per_worker_batch_size``). With a
+    The learning rate has to grow if each worker keeps its batch size (`per_worker`). With a
     fixed global batch, the steps are the steps of one worker, and the learning rate stays.
 
     Args:
