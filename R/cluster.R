@@ -69,8 +69,8 @@ cluster_from_env <- function() {
 #' the process that started them. Other machines can't reach them: `SECURITY.md` says how, and what is not
 #' protected.
 #'
-#' @param workers Number of workers, at least 1. By default 2, or, with `gpus_per_worker`, as many as there are
-#'   GPUs for. Two numbers, such as `c(2, 4)`, are for jobs with `virtual_workers`: the job starts with 4
+#' @param workers Number of workers, at least 1. By default 2, or, with `gpus_per_worker`, as many as there
+#'   are GPUs for. Two numbers, such as `c(2, 4)`, are for jobs with `virtual_workers`: the job starts with 4
 #'   workers, continues with at least 2 if some are lost, replaces them at the next checkpoint, and ends with
 #'   a bitwise identical result in any case.
 #' @param ... Not used.

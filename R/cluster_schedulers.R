@@ -84,7 +84,8 @@ slurm_cluster <- function(nodes = NULL, ..., workers = NULL, workers_per_host = 
 #'   `list(pip = list("pandas"))`.
 #' @param cores_per_worker Number of CPUs that Ray reserves for each worker, which runs as many threads; by
 #'   default 1.
-#' @param gpus_per_worker Number of GPUs that Ray gives each worker, which sees only its own; by default none.
+#' @param gpus_per_worker Number of GPUs that Ray gives each worker, which sees only its own, or the part of
+#'   one that workers share, such as 0.5; by default none.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".

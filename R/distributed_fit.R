@@ -11,8 +11,8 @@
 #'   * Where to train: `cluster`.
 #'   * How to train: `strategy`.
 #'   * Batches that grow with the workers: `batch_size = per_worker(64)`.
-#'   * Where the run is stored, and what happens when something fails: `run_dir`, `checkpoint_every`, `resume`,
-#'     `failures`.
+#'   * Where the run is stored, and what happens when something fails: `run_dir`, `checkpoint_every`,
+#'     `resume`, `failures`.
 #'
 #' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
@@ -51,9 +51,9 @@
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
 #' @param ... Not used: the arguments after `y` must be named.
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
-#'   result. `NULL` means 32, or the batches that `x` gives: a data set of batches, a `PyDataset`, a generator,
-#'   or a function. Or `per_worker(64)`, for a global batch that grows with the number of workers; see
-#'   [per_worker()].
+#'   result. `NULL` means 32, or the batches that `x` gives: a data set of batches, a `PyDataset`, a
+#'   generator, or a function. Or `per_worker(64)`, for a global batch that grows with the number of workers;
+#'   see [per_worker()].
 #' @param epochs Number of epochs, with those before `initial_epoch`.
 #' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
 #'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
@@ -100,7 +100,8 @@
 #' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
 #'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
 #'   continues from it ends with the same bits (not with asynchronous parameter servers). Models with a loop
-#'   or a `fit()` of their own take "epoch" only. `NULL` for never, or, with restarts or `resume`, for "epoch".
+#'   or a `fit()` of their own take "epoch" only. `NULL` for never, or, with restarts or `resume`, for
+#'   "epoch".
 #' @param resume Whether to continue the run in `run_dir`, which failed, was cancelled or preempted, or had
 #'   fewer epochs. It must be a run of the same job; Python may have begun it. If the folder is new or empty,
 #'   the job begins; if the run is complete, its result is returned.
@@ -137,7 +138,8 @@
 #'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
 #'     step. A script that does not catch it ends with exit status 75.
-#'   * `tfdistr_error_step_timeout`: this process trains, and has made no step for the `step_timeout` of `failures`.
+#'   * `tfdistr_error_step_timeout`: this process trains, and has made no step for the `step_timeout` of
+#'     `failures`.
 #'
 #'   The field `exception` of the condition is the error of the Python core. If this process trains, an error
 #'   in `model` or another function is raised unchanged.
@@ -214,14 +216,14 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
 }
 
 # The arguments that dots have caught, which must have names.
-named_dots <- function(..., call = rlang::caller_env()) {
+named_dots <- function(..., rule = "Further arguments must be named.", example = "epochs = 3",
+                       call = rlang::caller_env()) {
   dots <- list(...)
   unnamed <- length(dots) - sum(nzchar(rlang::names2(dots)))
   if (unnamed) {
     abort(
-      "argument", "Further arguments must be named.",
-      received = sprintf("%d without a name", unnamed),
-      fix = "Write epochs = 3, for example.",
+      "argument", rule,
+      received = sprintf("%d without a name", unnamed), fix = sprintf("Write %s, for example.", example),
       call = call
     )
   }
@@ -230,10 +232,16 @@ named_dots <- function(..., call = rlang::caller_env()) {
 
 # Refuses what the dots of a function have caught: an argument without a name, that is gone, or unknown.
 refuse_dots <- function(name, ..., call = rlang::caller_env()) {
-  dots <- named_dots(..., call = call)
+  arguments <- names(formals(get(name, topenv())))
+  place <- match("...", arguments)
+  dots <- named_dots(
+    ...,
+    rule = sprintf("The arguments of %s() after `%s` must be named.", name, arguments[[place - 1L]]),
+    example = paste(arguments[[place + 1L]], "= ..."), call = call
+  )
   if (length(dots)) {
-    known <- setdiff(names(formals(get(name, topenv()))), "...")
-    with_conditions(call = call, core()$refuse_unknown(name, dictionary(dots), as.list(known)))
+    known <- as.list(arguments[-place])
+    with_conditions(call = call, core()$refuse_unknown(name, dictionary(lapply(dots, as_mapping)), known))
   }
 }
 

@@ -133,9 +133,9 @@ print.tfdistr_fit <- function(x, ...) {
 #' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base
 #'   graphics draw it; else not used.
 #' @return `summary()`: a list of class `summary.tfdistr_fit` with `title`, `history` (a data frame with a row
-#'   for each epoch and a column for each metric), `workers`, `times` and `bottleneck` (one sentence that names
-#'   what limits the speed). `times` is a data frame with a row for each worker that has trained, and its
-#'   seconds since its last start: `computing`, `waiting_for_peers`, `exchanging`, `waiting_for_data`,
+#'   for each epoch and a column for each metric), `workers`, `times` and `bottleneck` (one sentence that
+#'   names what limits the speed). `times` is a data frame with a row for each worker that has trained, and
+#'   its seconds since its last start: `computing`, `waiting_for_peers`, `exchanging`, `waiting_for_data`,
 #'   `checkpoints`, `callbacks` and `start` (until the first step is done). A part that cannot be measured is
 #'   not there: its time is in `computing`, and that of `waiting_for_peers` with the ring in `exchanging`. The
 #'   printed shares are those of the worker's own time. `plot()`: its argument, invisibly.
@@ -171,7 +171,7 @@ print.summary.tfdistr_fit <- function(x, ...) {
   print(x$history, digits = 4L, row.names = FALSE)
   cli::cat_line()
   print(x$workers[names(x$workers) != "log"], digits = 3L, row.names = FALSE)
-  cli::cat_line(attr(x, "time_lines"))
+  if (length(attr(x, "time_lines"))) cli::cat_line(attr(x, "time_lines"))
   invisible(x)
 }
 

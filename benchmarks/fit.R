@@ -31,7 +31,8 @@ model <- function() {
 writeLines(sprintf("%.3f", as.numeric(Sys.time())), file.path(folder, "called"))
 fit <- distributed_fit(
   model, reticulate::py_get_item(data, 0L), reticulate::py_get_item(data, 1L),
-  cluster = local_cluster(as.integer(arguments[[3]]), cores_per_worker = 1L), strategy = multi_worker_mirrored(communication = arguments[[4]]),
+  cluster = local_cluster(as.integer(arguments[[3]]), cores_per_worker = 1L),
+  strategy = multi_worker_mirrored(communication = arguments[[4]]),
   batch_size = per_worker(networks$PER_WORKER_BATCH), seed = 1,
   epochs = if (is.null(steps)) networks$NETWORKS[[name]]$epochs else 2, steps_per_epoch = steps,
   callbacks = function() list(reticulate::import("measure")$callback(folder)),

@@ -28,7 +28,8 @@ fit <- function(folder, workers, communication, warm) {
   writeLines(sprintf("%.3f", as.numeric(Sys.time())), file.path(folder, "called"))
   distributed_fit(
     model, x, y,
-    cluster = local_cluster(workers, warm = warm), strategy = multi_worker_mirrored(communication = communication), seed = 1, verbose = 0,
+    cluster = local_cluster(workers, warm = warm),
+    strategy = multi_worker_mirrored(communication = communication), seed = 1, verbose = 0,
     run_dir = file.path(folder, "run")
   )
 }

@@ -84,7 +84,7 @@ by_fit <- function() {
   fit <- distributed_fit(
     network, train_data[[1]], train_data[[2]],
     validation_data = test_data, batch_size = batch, epochs = epochs, callbacks = callbacks, seed = 1,
-    shuffle = FALSE, strategy = do.call(strategy_name, as.list(strategy_options)) # such as mirrored(devices = )
+    shuffle = FALSE, strategy = do.call(strategy_name, as.list(strategy_options))
   )
   if (fit$workers$index[[1]] == 0) as.data.frame(fit)
 }

@@ -48,24 +48,28 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   cluster <- local_cluster(3, env = c(A = "1", B = "two"), follow = TRUE, start_timeout = 60)
   expect_s3_class(cluster, c("tfdistr_local_cluster", "tfdistr_cluster"))
   names <- c(
-    "workers", "fewest", "ps", "gpus", "cores_per_worker", "env", "follow", "start_timeout", "warm", "tuning"
+    "workers", "fewest", "ps", "gpus", "cores_per_worker", "gpus_per_worker", "env", "follow",
+    "start_timeout", "heartbeat_timeout", "warm", "tuning"
   )
   values <- function(cluster) {
     lapply(names, function(name) reticulate::py_to_r(reticulate::py_get_attr(cluster, name)))
   }
   expect_identical(
     values(cluster),
-    list(3L, NULL, 0L, list(), NULL, list(A = "1", B = "two"), TRUE, 60, TRUE, TRUE)
+    list(3L, NULL, 0L, list(), NULL, NULL, list(A = "1", B = "two"), TRUE, 60, 30, TRUE, TRUE)
   )
   expect_identical(
     values(local_cluster()),
-    list(2L, NULL, 0L, list(), NULL, structure(list(), names = character()), FALSE, 300, TRUE, TRUE)
+    list(2L, NULL, 0L, list(), NULL, NULL, structure(list(), names = character()), FALSE, 300, 30, TRUE, TRUE)
   )
   expect_snapshot(cluster)
   expect_snapshot(local_cluster(1))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(local_cluster(1.5), "`workers` must be a whole number")
-  refused(local_cluster("gpus", env = c(CUDA_VISIBLE_DEVICES = "")), "needs at least one NVIDIA GPU")
+  refused(local_cluster("gpus"), "`workers` has no value \"gpus\" any more.*Pass gpus_per_worker = 1")
+  without <- c(CUDA_VISIBLE_DEVICES = "")
+  refused(local_cluster(gpus_per_worker = 1, env = without), "`gpus_per_worker` times the workers")
+  expect_identical(local_cluster(3, gpus_per_worker = 0)$gpus, list("-1", "-1", "-1"))
   expect_identical(local_cluster(1, cores_per_worker = 1)$cores_per_worker, 1L)
   refused(local_cluster(1000, cores_per_worker = 1000), "`cores_per_worker` times the workers")
   refused(local_cluster(env = "1"), "`env` must map the names")
@@ -76,20 +80,24 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   refused(local_cluster(tuning = "yes"), "`tuning` must be true or false")
   refused(local_cluster(follow = 1), "`follow` must be true or false")
   refused(local_cluster(start_timeout = 0), "`start_timeout` must be a number of seconds")
+  refused(local_cluster(heartbeat_timeout = 0), "`heartbeat_timeout` must be")
 })
 
 test_that("slurm_cluster() describes workers that Slurm starts, and checks its arguments", {
   withr::local_envvar(SLURM_JOB_ID = NA)
-  cluster <- slurm_cluster(2, 3, time = 30, options = list(mem = "8G", exclusive = TRUE), setup = c("a", "b"))
+  options <- list(mem = "8G", exclusive = TRUE)
+  cluster <- slurm_cluster(2, workers_per_host = 3, time = 30, options = options, setup = c("a", "b"))
   expect_s3_class(cluster, "tfdistr_slurm_cluster")
   expect_identical(cluster$workers, 6L)
   expect_identical(format(cluster), "6 workers by Slurm, on 2 nodes")
   expect_output(print(slurm_cluster(1, env = c(A = "1"))), "1 worker by Slurm, on 1 node\n  with A")
-  expect_identical(cluster$options, list(mem = "8G", exclusive = TRUE))
+  expect_identical(slurm_cluster(2, workers = 6)$workers_per_host, 3L)
+  expect_identical(cluster$options, options)
   expect_identical(cluster$time, "30")
   expect_identical(unlist(cluster$setup), c("a", "b"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(slurm_cluster(), "Outside an allocation of Slurm, `nodes` must say")
+  refused(slurm_cluster(2, workers = 3), "`workers` must be a multiple of the number of nodes")
   refused(slurm_cluster(1, time = "soon"), "`time` must be a Slurm time limit")
   refused(slurm_cluster(1, options = c("mem", "exclusive")), "`options` must map the long names")
   withr::local_envvar(PATH = "/nowhere")
@@ -101,25 +109,34 @@ test_that("slurm_cluster() describes workers that Slurm starts, and checks its a
 })
 
 test_that("ray_cluster() describes workers in actors of Ray, and checks its arguments", {
-  needs <- c(CPU = 2, GPU = 1)
-  cluster <- ray_cluster(3, needs, address = "10.0.0.1:6379", runtime_env = list(pip = list("a")))
+  cluster <- ray_cluster(
+    3,
+    resources_per_worker = c(memory = 1e9), cores_per_worker = 2, gpus_per_worker = 0.5,
+    address = "10.0.0.1:6379", runtime_env = list(pip = list("a"))
+  )
   expect_s3_class(cluster, "tfdistr_ray_cluster")
   expect_identical(cluster$workers, 3L)
-  expect_identical(format(cluster), "3 workers by Ray at 10.0.0.1:6379, each with 2 CPU, 1 GPU")
+  each <- "2 CPU, 0.5 GPU, 1000000000 memory"
+  expect_identical(format(cluster), paste("3 workers by Ray at 10.0.0.1:6379, each with", each))
   expect_output(print(ray_cluster(1, env = c(A = "1"))), "1 worker by Ray, each with 1 CPU\n  with A")
-  expect_identical(cluster$resources_per_worker, list(CPU = 2L, GPU = 1L))
+  expect_identical(cluster$resources_per_worker, list(memory = 1000000000L))
   expect_identical(cluster$runtime_env, list(pip = "a"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
-  refused(ray_cluster(0), "`num_workers` must be a whole number")
+  refused(ray_cluster(0), "`workers` must be a whole number")
+  refused(ray_cluster(resources_per_worker = c(CPU = 2)), "Pass cores_per_worker = 2, and leave CPU out")
   refused(ray_cluster(resources_per_worker = 2), "`resources_per_worker` must map names of Ray resources")
   refused(ray_cluster(placement_strategy = "spread"), "`placement_strategy` must be one of")
 })
 
 test_that("ssh_cluster() describes workers on several hosts, and checks its arguments", {
-  cluster <- ssh_cluster(c("me@a", "10.0.0.2"), 2, env = c(A = "1"), ssh = "ssh -F config", warm = FALSE)
+  cluster <- ssh_cluster(
+    c("me@a", "10.0.0.2"),
+    workers_per_host = 2, env = c(A = "1"), ssh = "ssh -F config", warm = FALSE
+  )
   expect_s3_class(cluster, "tfdistr_ssh_cluster")
   expect_identical(unlist(cluster$hosts), c("me@a", "10.0.0.2"))
   expect_identical(c(cluster$workers_per_host, cluster$workers), c(2L, 4L))
+  expect_identical(ssh_cluster(c("a", "b"), workers = 4)$workers_per_host, 2L)
   expect_null(cluster$cores_per_worker)
   expect_identical(cluster$env, list(A = "1"))
   expect_identical(cluster$ssh, "ssh -F config")
@@ -128,7 +145,11 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
   expect_true(ssh_cluster("a", tunnels = TRUE)$tunnels)
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(ssh_cluster(character()), "`hosts` must be a list of at least one host")
-  refused(ssh_cluster("a", 0), "`workers_per_host` must be a whole number")
+  refused(ssh_cluster("a", workers_per_host = 0), "`workers_per_host` must be a whole number")
+  refused(
+    ssh_cluster("a", workers = 3, workers_per_host = 2),
+    "`workers` must be `workers_per_host` times the number of hosts.*Pass workers = 2"
+  )
   refused(ssh_cluster("ssh://a"), "Each host of ssh_cluster\\(\\) must be a name or an address")
   refused(
     distributed_fit(

@@ -167,7 +167,8 @@ test_that("arguments are checked before anything is started", {
   expect_match(conditionMessage(fit(class_weight = c(1, 2))), "`class_weight` must map")
   expect_match(conditionMessage(fit(verbose = 3)), "`verbose` must be")
   expect_identical(as.character(fit(epochs = 0)$call[[1L]]), "distributed_fit")
-  expect_match(conditionMessage(fit(epoch = 1)), "Received: 'epoch'")
+  expect_match(conditionMessage(fit(initial_epoch = 0)), "`initial_epoch` must be .* at least 1.*Received: 0")
+  expect_match(conditionMessage(fit(initial_epoch = 2)), "epochs = 1, after 1 epochs that are done")
   keras <- reticulate::import("keras")
   unpicklable <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) NULL)
   expect_match(

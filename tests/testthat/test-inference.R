@@ -48,6 +48,7 @@ test_that("a fit continues as one run would, also on workers", {
   rest <- distributed_fit(half, x, y, batch_size = 20, seed = 1, epochs = 3, initial_epoch = 2)
   expect_identical(rest$history$loss, whole$history$loss[2:3])
   expect_identical(as.data.frame(rest)$epoch, rep(2:3, 2L))
+  expect_identical(c(half$params$initial_epoch, rest$params$initial_epoch), 1:2)
   workers <- distributed_fit(
     half, x, y,
     batch_size = 20, seed = 1, epochs = 3, initial_epoch = 2, cluster = local_cluster(workers = 2)

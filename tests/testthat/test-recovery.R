@@ -54,7 +54,8 @@ test_that("workers with R functions are started again from the last checkpoint",
       cluster = local_cluster(2), seed = 3, epochs = 3, batch_size = 16, run_dir = run, verbose = 0, ...
     )
   }
-  fit <- train(run, callbacks = fails_once(withr::local_tempfile(), 2), failures = on_failure(max_restarts = 1))
+  fails <- fails_once(withr::local_tempfile(), 2)
+  fit <- train(run, callbacks = fails, failures = on_failure(max_restarts = 1))
   expect_true(any(grepl("failed-1", list.files(file.path(run, "logs")))))
   expected <- distributed_fit(
     dropout_model, inputs, targets,

@@ -5,7 +5,8 @@ some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss 
     list(index = 0L, host = "here", pid = 10L, status = "done", seconds = 3.25, log = "/run/0.log"),
     list(index = 1L, host = "here", pid = 11L, status = "done", seconds = 3.5, log = NULL, exit_code = 0L)
   )
-  rows <- Map(function(row, times) c(row, if (!is.null(times)) list(times = times)), rows, times %||% list(NULL))
+  with_times <- function(row, times) c(row, if (!is.null(times)) list(times = times))
+  rows <- Map(with_times, rows, times %||% list(NULL))
   params <- list(
     batch_size = batch_size, epochs = 2L, seed = 1L, workers = workers, initial_epoch = 0L,
     validation_freq = freq

@@ -16,5 +16,5 @@ test_that("a run directory may be the URL of a store", {
 
   error <- expect_error(train(), class = "tfdistr_error_argument")
   expect_match(conditionMessage(error), paste("Received:", url), fixed = TRUE)
-  expect_match(conditionMessage(error), "pass resume = TRUE", fixed = TRUE)
+  expect_match(conditionMessage(error), "or resume = TRUE to resume", fixed = TRUE)
 })

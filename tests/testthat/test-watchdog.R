@@ -8,7 +8,10 @@ test_that("a worker that makes no step is named with R's calls", {
   }
   digits <- some_digits()
   error <- expect_error(
-    distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2), verbose = 0, failures = on_failure(step_timeout = 8)),
+    distributed_fit(
+      model, digits$x, digits$y,
+      cluster = local_cluster(2), verbose = 0, failures = on_failure(step_timeout = 8)
+    ),
     class = "tfdistr_error_worker_failed"
   )
   withr::defer(unlink(dirname(dirname(error$log)), recursive = TRUE)) # kept, as the job failed
@@ -24,7 +27,10 @@ test_that("without workers, this session itself has made no step", {
   waits <- list(keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) Sys.sleep(30)))
   digits <- some_digits()
   error <- expect_error(
-    distributed_fit(small_model, digits$x, digits$y, callbacks = waits, verbose = 0, failures = on_failure(step_timeout = 2)),
+    distributed_fit(
+      small_model, digits$x, digits$y,
+      callbacks = waits, verbose = 0, failures = on_failure(step_timeout = 2)
+    ),
     class = "tfdistr_error_step_timeout"
   )
   expect_match(conditionMessage(error), "made no step within 2 s, which is `step_timeout`", fixed = TRUE)

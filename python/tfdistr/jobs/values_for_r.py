@@ -35,7 +35,7 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
     return {
         "history": result.history,
         "metrics": result.metrics,
-        "params": for_r(result.params),
+        "params": for_r(_params_in_r(result.params)),
         "workers": worker_columns(result.workers),
         "run_dir": result.run_dir,
         "text": words,
@@ -45,6 +45,11 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
         "time_lines": list(map(in_r, summary.table_lines())),
         "bottleneck": None if summary.bottleneck is None else in_r(summary.bottleneck),
     }
+
+
+def _params_in_r(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a job as R counts: its first epoch has the number 1."""
+    return {**params, "initial_epoch": params["initial_epoch"] + 1}
 
 
 def worker_columns(workers: Sequence[Any]) -> Columns | None:
