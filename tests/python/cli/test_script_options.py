@@ -155,6 +155,12 @@ def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
             "Pass gpus_per_worker=1 instead, which starts a worker for each GPU.",
         ),
         (
+            {"workers": 2, "gpus_per_worker": 1, "env": {"CUDA_VISIBLE_DEVICES": "-1"}},
+            "`gpus_per_worker` times the workers of a machine must be at most its visible GPUs.",
+            "2 workers with 1 each, and no visible GPUs (nvidia-smi, CUDA_VISIBLE_DEVICES)",
+            "Ask for fewer GPUs or workers, or leave `gpus_per_worker` out.",
+        ),
+        (
             {"hostfile": "no-such-file"},
             "`hostfile` must name a file that can be read.",
             "no-such-file: No such file or directory",
