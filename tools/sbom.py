@@ -1,6 +1,6 @@
 """Writes the bill of materials of the locked dependencies, and looks for known vulnerabilities in them.
 
-    python3 tools/sbom.py dist/tfdistr-0.2.0.cdx.json
+    python3 tools/sbom.py dist/tfdistr-0.3.0.cdx.json
 
 The bill (CycloneDX) has what the package and its extras need, on all systems and with all versions of Python.
 pip-audit asks OSV about each of them. A vulnerability is an error, unless tools/accepted-vulnerabilities.txt

@@ -62,3 +62,18 @@ def test_each_slow_test_has_a_reason():
             if (marked or hidden) and path.name != "test_project_files.py":
                 without.append(f"{path.relative_to(ROOT)}:{number + 1}")
     assert not without
+
+
+def test_each_public_name_is_in_a_group_of_the_reference(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "site"))
+    import groups
+    import python_reference
+
+    of_python = groups.grouped(python_reference.names(ROOT))
+    of_r = groups.grouped(path.stem for path in (ROOT / "man").glob("*.Rd"))
+    assert of_python["Train"][0] == of_r["Train"][0] == "distributed_fit"
+    listed = {name for names in groups.GROUPS.values() for name in names if "*" not in name}
+    known = {name for names in (*of_python.values(), *of_r.values()) for name in names}
+    assert listed <= known
+    with pytest.raises(LookupError, match=r"nowhere is in no group of tools/site/groups\.py"):
+        groups.grouped(["nowhere"])

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from groups import grouped, listed
 
 #: Modules with public names of their own, and their names.
 _SUBMODULES = {"testing": ("assert_same_fit",), "schemas": ("read", "load_schema", "validate")}
@@ -13,20 +16,24 @@ _SUBMODULES = {"testing": ("assert_same_fit",), "schemas": ("read", "load_schema
 _INHERITING = {"FitResult": "    options:\n      inherited_members: true\n"}
 
 
-def navigation(root: Path) -> list[dict[str, str] | str]:
+def navigation(root: Path) -> list[dict[str, Any] | str]:
     """The part of the navigation: the list, and a page for each name."""
-    return ["python/index.md", *({name: f"python/{name}.md"} for name in names(root))]
+    groups = grouped(names(root))
+    return [
+        "python/index.md",
+        *({group: [{name: f"python/{name}.md"} for name in members]} for group, members in groups.items()),
+    ]
 
 
 def pages(root: Path) -> dict[str, str]:
     """The text of each page, by its place in the site."""
-    rows = []
+    rows: dict[str, str] = {}
     made = {}
     for name, (module, sentence) in names(root).items():
         made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n{_INHERITING.get(name, '')}"
-        rows.append(f"| [`{name}`]({name}.md) | {sentence} |")
+        rows[name] = f"| [`{name}`]({name}.md) | {sentence} |"
     head = "# Python reference\n\nAll public names of `tfdistr`; `help()` shows the same text."
-    made["python/index.md"] = head + "\n\n| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
+    made["python/index.md"] = f"{head}\n\n{listed(names(root), rows)}"
     return made
 
 

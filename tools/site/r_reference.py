@@ -8,6 +8,9 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from groups import grouped, listed
 
 _SCRIPT = Path(__file__).with_name("rd.R")
 _CODE = re.compile(r"<pre><code class='language-R'>(.*?)</code></pre>", re.DOTALL)
@@ -15,21 +18,25 @@ _LINK = re.compile(r'<a href="rd:([^"]+)">')
 _ELSEWHERE = re.compile(r'<a href="\.\./\.\./[^"]*">(.*?)</a>')
 
 
-def navigation(root: Path) -> list[dict[str, str] | str]:
+def navigation(root: Path) -> list[dict[str, Any] | str]:
     """The part of the navigation: the list, and a page for each Rd file."""
-    return ["r/index.md", *({title(name): f"r/{name}.md"} for name in _read(root)[0])]
+    groups = grouped(_read(root)[0])
+    return [
+        "r/index.md",
+        *({group: [{title(name): f"r/{name}.md"} for name in members]} for group, members in groups.items()),
+    ]
 
 
 def pages(root: Path) -> dict[str, str]:
     """The text of each page, by its place in the site."""
     index, texts = _read(root)
     made = {f"r/{name}.md": _page(name, texts[name]) for name in index}
-    rows = [
-        f"| {', '.join(f'[`{alias}`]({name}.md)' for alias in aliases)} | {sentence} |"
+    rows = {
+        name: f"| {', '.join(f'[`{alias}`]({name}.md)' for alias in aliases)} | {sentence} |"
         for name, (sentence, aliases) in index.items()
-    ]
+    }
     head = "# R reference\n\nAll pages of the package; `?distributed_fit` shows the same text."
-    made["r/index.md"] = head + "\n\n| Name | What |\n|---|---|\n" + "\n".join(rows) + "\n"
+    made["r/index.md"] = f"{head}\n\n{listed(index, rows)}"
     return made
 
 
