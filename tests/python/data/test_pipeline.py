@@ -305,6 +305,15 @@ def test_validation_data_that_never_ends_is_refused():
         make_data(lambda: numbers().repeat(), worker(), name="validation_data")
 
 
-def test_batches_that_are_none_are_refused():
-    with pytest.raises(DataShardError, match="must be batched"):
-        make_data(numbers, worker(2, 0, None))
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("target", [(), (1,)])
+def test_examples_are_no_batches(workers, target):
+    data = tf.data.Dataset.from_tensors((np.zeros(4), np.zeros(target)))
+    with pytest.raises(ArgumentError) as caught:
+        make_data(lambda: data, worker(workers, 0, None), name="validation_data")
+    assert str(caught.value).splitlines() == [
+        "Without `validation_batch_size`, the dataset of the function `validation_data` must have batches.",
+        f"Received: elements of the shapes (4,), {target}",
+        "Fix: Pass validation_batch_size=32, for example, or call dataset.batch(32) in the function.",
+    ]
+    assert make_data(lambda: data.batch(3), worker(workers, 0, None)).steps == 1

@@ -234,6 +234,7 @@ def _from_batches(
     call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
 ) -> WorkerData:
     """Use the batches that the user made, and take the rows of this worker."""
+    _refuse_examples(dataset, name)
     size = _size(call, dataset, context, steps, name)
     again = size is None or _counts_readings(dataset, context, name)
     first, skipped = (0, 0) if again or size is None else divmod(reading_of(context).start, size)
@@ -244,6 +245,19 @@ def _from_batches(
     if again and reading_of(context).start:
         batches = batches.skip(reading_of(context).start)
     return WorkerData(mark_share(_not_ahead(batches)), steps or size)
+
+
+def _refuse_examples(dataset: tf.data.Dataset, name: str) -> None:
+    """Refuse single examples where batches are expected, as far as their shapes tell them apart."""
+    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec) if hasattr(spec, "shape")]
+    first = {None if shape.rank is None else shape[0] if shape.rank else () for shape in shapes} - {None}
+    if () in first or len(first) > 1:
+        argument = "validation_batch_size" if name == "validation_data" else "batch_size"
+        raise ArgumentError(
+            f"Without `{argument}`, the dataset of the function `{name}` must have batches.",
+            received=f"elements of the shapes {', '.join(map(str, shapes))}",
+            fix=f"Pass {argument}=32, for example, or call dataset.batch(32) in the function.",
+        )
 
 
 def _from_examples(
