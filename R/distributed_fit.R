@@ -251,7 +251,7 @@ python_epoch <- function(value, call = rlang::caller_env()) {
   if (!valid) {
     abort(
       "argument", "`initial_epoch` must be a whole number of at least 1.",
-      received = deparse1(value),
+      received = sub("L$", "", deparse1(value)),
       fix = "Pass initial_epoch = 1, for example.",
       call = call
     )

@@ -119,7 +119,8 @@ print.tfdistr_fit <- function(x, ...) {
 
 #' The result of a training job
 #'
-#' * `summary()`: give the history, the status of each worker, where its time went, and the bottleneck.
+#' * `summary()`: summarize a result: what was trained, where the time of each worker went, and the
+#'   bottleneck.
 #' * `plot()`: plot the history: one panel for each metric, with training and validation. It uses ggplot2 if
 #'   this is installed, else base graphics. `autoplot()` of ggplot2 returns that plot.
 #' * `as.data.frame()`: give the history as a data frame: one row for each epoch and metric.

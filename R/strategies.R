@@ -6,15 +6,15 @@
 #' [distributed_fit()] as `strategy`. A name, such as `strategy = "mirrored"`, is the same as the function
 #' without options.
 #'
-#' * `multi_worker_mirrored()`: equal workers, each with a copy of the model, which exchange their gradients
-#'   in each step. This is the default.
-#' * `mirrored()`: several devices of one process, each with a copy of the model, for models without R
-#'   functions.
-#' * `one_device()`: one device of this process.
-#' * `parameter_server()`: workers compute gradients, and parameter servers hold the weights. It needs
-#'   `local_cluster(workers = 2, ps = 1)`, or a TF_CONFIG that makes this process the chief, while
+#' * `multi_worker_mirrored()`: choose equal workers, each with a copy of the model, which exchange their
+#'   gradients in each step. This is the default.
+#' * `mirrored()`: choose several devices of one process, each with a copy of the model. The model must have
+#'   no R functions.
+#' * `one_device()`: choose one device of this process.
+#' * `parameter_server()`: choose workers that compute gradients, and parameter servers that hold the weights.
+#'   It needs `local_cluster(workers = 2, ps = 1)`, or a TF_CONFIG that makes this process the chief, while
 #'   `tfdistr server` runs the other tasks.
-#' * `model_parallel()`: the layers of one model are on several devices, or on the workers of a cluster.
+#' * `model_parallel()`: choose a model whose layers are on several devices, or on the workers of a cluster.
 #'
 #' @param communication String: the backend for the gradients, "ring" and "nccl" (one GPU for each worker) of
 #'   TensorFlow, "mpi", or "auto": MPI if all workers have the same MPICH, see no GPU, and can connect to each
@@ -36,7 +36,9 @@
 #'   process. Or a function of a layer that returns its place or `NULL`. A layer without a place has the place
 #'   of the layer before it.
 #' @return The strategy, a Python object of class `tfdistr_strategy`.
-#' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
+#' @section Errors:
+#'   * `multi_worker_mirrored()`, `parameter_server()` and `model_parallel()`: `tfdistr_error_argument` if an
+#'     argument is not of that form. [distributed_fit()] checks the devices.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' multi_worker_mirrored(communication = "ring")
 #' parameter_server(update = "sync", replicas_to_aggregate = 2)
@@ -112,10 +114,10 @@ on_failure <- function(max_restarts = 0, min_workers = NULL, step_timeout = NULL
   ))
 }
 
-#' Give each worker a batch of its own size
+#' Give each worker a batch of its own size, so that the global batch grows with the number of workers
 #'
-#' Pass the result to [distributed_fit()] as `batch_size`: the global batch then grows with the number of
-#' workers. A number there is the size of the global batch, which the number of workers does not change.
+#' Pass the result to [distributed_fit()] as `batch_size`. A number there is the size of the global batch,
+#' which the number of workers does not change.
 #'
 #' @param batch_size Number of examples in the batch of each worker.
 #' @param scale_learning_rate String: "linear" multiplies the learning rate by the number of workers, "sqrt"

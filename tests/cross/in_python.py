@@ -77,7 +77,8 @@ def see(value: Any, what: str) -> Any:
             return [task.to_json() for task in tasks]
         case "fields":
             shown = [field for field in attrs.fields(type(value)) if not field.metadata.get("hidden")]
-            return {**{field.alias: getattr(value, field.name) for field in shown}, "workers": value.workers}
+            workers = {"workers": value.workers} if hasattr(value, "workers") else {}
+            return {**{field.alias: getattr(value, field.name) for field in shown}, **workers}
         case "arrays":
             return list(value.arrays())
         case "fit":

@@ -42,9 +42,9 @@ def test_a_worker_of_each_language(tmp_path: Path) -> None:
 #: The layers that normalize have statistics of each worker: what is compared is the same worker's.
 JOBS = {
     "random layers": job("random", validation_split=0.25, callbacks={"named": "callbacks"}),
-    "a function": job(x={"named": "pipeline"}, y=None),
+    "a function": job(x={"named": "pipeline"}, y=None, batch_size=32),
     "own loss of its share of a function": job(
-        "own_loss", x={"named": "sharded"}, y=None, class_weight={"0": 1, "1": 2}
+        "own_loss", x={"named": "sharded"}, y=None, batch_size=32, class_weight={"0": 1, "1": 2}
     ),
     "virtual workers": job("random", virtual_workers=4),
 }

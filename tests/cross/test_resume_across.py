@@ -31,7 +31,7 @@ def check_same(expected: Any, observed: Any) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "arrays": {"validation_split": 0.25, "validation_freq": [1, 3], "class_weight": {"0": 1, "1": 2}},
-    "devices": {"strategy": "mirrored", "devices": ["cpu:0"]},
+    "devices": {"strategy": {"call": "mirrored", "arguments": {"devices": ["cpu:0"]}}},
     "callbacks after whole epochs": {"callbacks": {"named": "callbacks"}, "checkpoint_every": "epoch"},
     # With its own process: this one uses more threads for an operation.
     "virtual workers": {

@@ -57,6 +57,20 @@ def raise_error(error):
   expect_error(with_conditions(raise(key_error)), class = "python.builtin.KeyError")
 })
 
+test_that("first epochs in errors are counted as R counts them", {
+  raise <- reticulate::py_run_string("
+def raise_error(error):
+    raise error
+")$raise_error
+  received <- "seed: 1 on worker 0, 2 on worker 1; initial_epoch: 0 on worker 0 and worker 1, 3 on worker 2"
+  error <- module_of_core("errors")$JobMismatchError("Not the same.", received = received, fix = "Do it.")
+  expect_error(
+    with_conditions(raise(error)),
+    "seed: 1 on worker 0, 2 on worker 1; initial_epoch: 1 on worker 0 and worker 1, 4 on worker 2",
+    class = "tfdistr_error_job_mismatch"
+  )
+})
+
 test_that("R's own errors look the same, and show braces as they are", {
   f <- function() abort("argument", "`x` must be {this}.", received = "{that}", fix = "Do {it}.")
   error <- expect_error(f(), class = "tfdistr_error_argument")

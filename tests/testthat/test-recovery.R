@@ -44,6 +44,10 @@ test_that("a run in this process continues where it failed", {
     train(run_dir = run, resume = TRUE, shuffle = FALSE), "shuffle = FALSE, where the run has TRUE",
     class = "tfdistr_error_argument"
   )
+  expect_error(
+    train(run_dir = run, resume = TRUE, initial_epoch = 2), "initial_epoch = 2, where the run has 1",
+    class = "tfdistr_error_argument"
+  )
 })
 
 test_that("workers with R functions are started again from the last checkpoint", {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from tfdistr.r.values import for_r, number_in_r
 _ROW = ("index", "host", "pid", "status", "seconds", "log")
 #: With parameter servers, some rows are no workers.
 _ROW_WITH_TASK = (*_ROW, "task", "local_steps", "dropped")
+# The numbers of first epochs in errors: of two runs, or of workers.
+_FIRST_EPOCHS = re.compile(r"\binitial_epoch(?:=\d+(?:, where the run has \d+)?|: [^;]*)")
+_EPOCH = re.compile(r"(?<==)\d+|(?<=has )\d+|\d+(?= on )")
 _FAILURE = ("worker", "host", "pid", "exit_code", "traceback", "log")
 
 Columns = dict[str, list[Any]]
@@ -52,6 +56,11 @@ def _params_in_r(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**params, "initial_epoch": params["initial_epoch"] + 1}
 
 
+def _epochs_in_r(text: str) -> str:
+    """Return a text of an error with the numbers of first epochs as R counts."""
+    return _FIRST_EPOCHS.sub(lambda found: _EPOCH.sub(lambda epoch: str(int(epoch[0]) + 1), found[0]), text)
+
+
 def worker_columns(workers: Sequence[Any]) -> Columns | None:
     """Return the states of workers as columns of a data frame; None without workers."""
     rows = [row if isinstance(row, Mapping) else vars(row) for row in workers]
@@ -64,7 +73,7 @@ def error_for_r(error: TfdistrError) -> dict[str, Any]:
     parts: dict[str, Any] = {"kind": error.kind, "message": in_r(error.message)}
     for name in ("received", "fix"):
         text = getattr(error, name)
-        parts[name] = None if text is None else in_r(str(text))
+        parts[name] = None if text is None else in_r(_epochs_in_r(str(text)))
     if isinstance(error, JobStoppedError):
         parts["status"] = error.code
     if isinstance(error, WorkerFailedError):
