@@ -51,9 +51,16 @@ def rewrite() -> Iterator[Rewrite]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two documents say the same. R leaves out members that are null. It writes 15 digits."""
+    """Whether two documents say the same.
+
+    R leaves out members that are null. In the rows of a data frame, an object that is not there is empty. R
+    writes 15 digits.
+    """
     if isinstance(one, dict) and isinstance(other, dict):
-        names = {name for name in (*one, *other) if one.get(name) is not None or other.get(name) is not None}
+        nothing = (None, {})
+        names = {
+            name for name in (*one, *other) if one.get(name) not in nothing or other.get(name) not in nothing
+        }
         return all(name in one and name in other and same(one[name], other[name]) for name in names)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
