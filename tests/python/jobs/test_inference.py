@@ -78,10 +78,10 @@ def test_they_are_the_same_on_workers(fit, cluster, tmp_path):
 
 
 def test_steps_limit_them_and_data_may_be_a_function(fit):
-    def batches() -> tf.data.Dataset:
+    def examples() -> tf.data.Dataset:
         return tf.data.Dataset.from_tensor_slices((X, Y)).filter(lambda x, y: True)
 
-    np.testing.assert_array_equal(fit.predict(batches), fit.predict(X))
+    np.testing.assert_array_equal(fit.predict(examples, batch_size=32), fit.predict(X))
     np.testing.assert_array_equal(fit.predict(X, batch_size=10, steps=2), fit.predict(X[:20], batch_size=10))
     assert fit.evaluate(X, Y, batch_size=10, steps=2) == pytest.approx(fit.evaluate(X[:20], Y[:20]))
 
@@ -190,7 +190,7 @@ def test_a_data_frame_gives_its_columns_by_their_names():
         (lambda fit, folder: fit.predict(X, output_format="parquet"), [
             '`output_format="parquet"` needs `output`, a folder for files.',
             "Received: no `output`", 'Fix: Pass output="predictions", for example.']),
-        (lambda fit, folder: fit.predict(lambda: EXAMPLES.filter(lambda x, y: False)), [
+        (lambda fit, folder: fit.predict(lambda: EXAMPLES.batch(4).filter(lambda x, y: False)), [
             "`x` must hold at least one example.", "Received: 0 examples", "Fix: Pass data to predict for."]),
         (lambda fit, folder: fit.predict(X, steps=0), [
             "`steps` must be a whole number of at least 1.", "Received: 0",

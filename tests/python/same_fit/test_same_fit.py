@@ -37,11 +37,12 @@ class Fit:
         return SimpleNamespace(weights=named, optimizer=optimizer)
 
     @property
-    def trained(self) -> Any:
+    def _trained(self) -> Any:
         return SimpleNamespace(state=lambda: self)
 
-    def epochs(self) -> dict[str, list[int]]:
-        return {name: [self.first + n for n in range(len(v))] for name, v in self.history.items()}
+    @property
+    def params(self) -> dict[str, int]:
+        return {"initial_epoch": self.first - 1, "validation_freq": 1}
 
 
 def compared(one: Fit, two: Fit, outputs: Any = (0.0, 0.0), tolerance: float = 1e-6) -> Difference | None:
