@@ -144,7 +144,7 @@ def as_strategy(strategy: Any) -> StrategyOptions:
         return strategy
     if not isinstance(strategy, str):
         raise ArgumentError(
-            "`strategy` must be the name of a strategy, or what one of the functions of strategies returns.",
+            "`strategy` must be the name of a strategy or a strategy object.",
             received=describe(strategy),
             fix='Pass strategy="mirrored", or strategy=mirrored(devices=["gpu:0", "gpu:1"]), for example.',
         )

@@ -13,7 +13,7 @@ from tfdistr.strategies.options import STRATEGY_OPTIONS, StrategyOptions, as_str
 
 PLACEMENT = {"dense": "worker 0"}
 A_STRATEGY = (
-    "`strategy` must be the name of a strategy, or what one of the functions of strategies returns.",
+    "`strategy` must be the name of a strategy or a strategy object.",
     'Fix: Pass strategy="mirrored", or strategy=mirrored(devices=["gpu:0", "gpu:1"]), for example.',
 )
 NEEDS_PLACEMENT = (

@@ -41,7 +41,7 @@ WHOLE = "`{0}` must be a whole number of at least 1."
 TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
 A_CLUSTER = "`cluster` must be what local_cluster() or another function of clusters returns, or be left out."
 USE_CLUSTER = "Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."
-STRATEGY = "`strategy` must be the name of a strategy, or what one of the functions of strategies returns."
+STRATEGY = "`strategy` must be the name of a strategy or a strategy object."
 A_STRATEGY = 'Pass strategy="mirrored", or strategy=mirrored(devices=["gpu:0", "gpu:1"]), for example.'
 VALIDATION = "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list."
 CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that returns one."
