@@ -52,14 +52,16 @@ class Setup:
         self.profile = folder / "Rprofile"
         self.use_cran(folder / "no-cran")
         self.env = os.environ | {
-            "R_LIBS": str(self.library), "R_LIBS_SITE": str(self.library), "R_LIBS_USER": str(self.library),
-            "R_PROFILE_USER": str(self.profile), "KERAS3_PACKAGES": str(self.packages),
+            "R_PROFILE": str(self.profile), "KERAS3_PACKAGES": str(self.packages),
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         }  # fmt: skip
 
     def use_cran(self, folder: Path) -> None:
-        """Make a folder the CRAN mirror of this R."""
-        self.profile.write_text(f'options(repos = c(CRAN = "file://{folder}"))\n')
+        """Make a folder the CRAN mirror of this R, which has its own packages and those of the library."""
+        self.profile.write_text(
+            f'options(repos = c(CRAN = "file://{folder}"))\n'
+            f'.libPaths("{self.library}", include.site = FALSE)\n'
+        )
 
     def run(self) -> list[str]:
         ended = subprocess.run(
