@@ -70,7 +70,7 @@ test_that("a loss of R that is a sum is the reason", {
   total <- function(y_true, y_pred) reticulate::import("keras")$ops$sum((y_true - y_pred)^2)
   summed <- function() network(loss = total)
   expect_reason(
-    expect_same_fit(summed, x, y), apart,
+    suppressWarnings(expect_same_fit(summed, x, y), classes = "tfdistr_warning_batch_loss"), apart,
     "Known: those on 2 workers are 1/2 of those on 1 worker.",
     "Reason: the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.", # nolint: line_length_linter.
     "Fix: Return the mean over the rows, or one loss for each row; or use a Keras loss with reduction = \"sum\"." # nolint: line_length_linter.

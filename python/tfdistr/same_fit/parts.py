@@ -53,7 +53,9 @@ def find_parts(model: keras.Model, inputs: Any) -> Parts:
     operations: list[tuple[str, str]] = []
     with noted.watch(model):
         try:
-            traced = tf.function(lambda x: model(x, training=True)).get_concrete_function(specs)
+            # AutoGraph, which Keras's training does without, would leave a file in an R session's folder.
+            step = tf.function(lambda x: model(x, training=True), autograph=False)
+            traced = step.get_concrete_function(specs)
             operations = random_operations(traced.graph)
         except Exception:  # a model with other inputs, such as ragged ones: record what can draw
             noted.draw = [layer.name for layer, _ in tf_internals.layers_with_generators(model)]
