@@ -39,21 +39,28 @@
 compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_device", "multi_worker_mirrored"),
                                workers = 2, epochs = 3, env = NULL) {
   arguments <- named_dots(...)
+  strategies <- if (inherits(strategies, "tfdistr_strategy")) list(strategies) else as.list(strategies)
   record <- new.env()
   compared <- with_conditions(record = record, {
     if (is_python(model)) model <- core()$as_model_factory(model)
     train <- function(given) {
       given <- utils::modifyList(utils::modifyList(list(verbose = 0), arguments, keep.null = TRUE), given)
+      given$strategy <- strategy_of_r(given$strategy, strategies)
       do.call(distributed_fit, c(list(model, x, y), given), quote = TRUE)
     }
     core(convert = TRUE)$compare(
       trainer(train, record),
-      strategies = if (inherits(strategies, "tfdistr_strategy")) list(strategies) else as.list(strategies),
-      workers = as.list(workers), epochs = epochs, env = as_mapping(env),
+      strategies = strategies, workers = as.list(workers), epochs = epochs, env = as_mapping(env),
       arguments = as.list(names(arguments)), words = function(error) conditionMessage(record$condition)
     )
   })
   structure(frame_of(compared$columns()), class = c("tfdistr_comparison", "data.frame"))
+}
+
+# The strategy of the user that the core gives back: it has the R function of model_parallel().
+strategy_of_r <- function(given, strategies) {
+  same <- function(strategy) is_python(strategy) && reticulate::py_id(strategy) == reticulate::py_id(given)
+  if (is_python(given)) Find(same, strategies) %||% given else given
 }
 
 #' @rdname compare_strategies
