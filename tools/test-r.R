@@ -38,7 +38,10 @@ left_behind <- function(shared_before) {
   end <- Sys.time() + 10
   repeat {
     shared <- Filter(Negate(in_use), setdiff(Sys.glob("/dev/shm/mpich_shm_*"), shared_before))
-    files <- grep("^uv-.*[.]lock$", list.files(folder), value = TRUE, invert = TRUE) # uv leaves its locks
+    # uv leaves its locks. TensorFlow removes what it has compiled of functions at the end of Python, which R
+    # does without since reticulate 1.43.
+    known <- "^(uv-.*[.]lock|__autograph_generated_file.*[.]py)$"
+    files <- grep(known, list.files(folder), value = TRUE, invert = TRUE)
     left <- c(paste("process", processes(), recycle0 = TRUE), shared, file.path(folder, files, fsep = "/"))
     if (!length(left) || Sys.time() > end) return(left)
     Sys.sleep(0.2)
