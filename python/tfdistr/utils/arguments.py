@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.describe import describe
 
 #: The backends of the collectives.
 COMMUNICATION = ("auto", "ring", "nccl", "mpi")
@@ -29,7 +30,7 @@ def check_int(name: str, value: Any, *, minimum: int = 1, maximum: float = math.
         limits = f"of at least {minimum}" if maximum == math.inf else f"from {minimum} to {maximum}"
         raise ArgumentError(
             f"`{name}` must be a whole number {limits}.",
-            received=repr(value),
+            received=describe(value) if callable(value) else repr(value),
             fix=f"Pass {name}={max(minimum, 1)}, for example.",
         )
     return number

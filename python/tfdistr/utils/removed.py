@@ -37,6 +37,8 @@ REMOVED = {
     "kubernetes_manifests": {"gpus": "gpus_per_worker={value}"},
 }
 
+_IN_PYTHON = {"tfdistr_kubernetes": "kubernetes_manifests"}  # functions of R with another name there
+
 #: What to write instead of values that are gone, for the page; the checks of these arguments refuse them.
 REMOVED_VALUES = {
     "local_cluster": {'workers="gpus"': "gpus_per_worker=1"},
@@ -58,7 +60,7 @@ def refuse_removed(function: str, arguments: Mapping[str, Any]) -> None:
     Raises:
         ArgumentError: An argument is gone.
     """
-    table = REMOVED.get(function, {})
+    table = REMOVED.get(_IN_PYTHON.get(function, function), {})
     for name, value in arguments.items():
         if name in table:
             raise ArgumentError(
@@ -81,7 +83,8 @@ def refuse_unknown(function: str, arguments: Mapping[str, Any], known: Sequence[
     """
     refuse_removed(function, arguments)
     for name in arguments:
-        near = difflib.get_close_matches(name, known, n=1)
+        longer = [one for one in known if one.startswith(name)]
+        near = longer or difflib.get_close_matches(name, known, n=1)
         raise ArgumentError(
             f"{function}() has no argument `{name}`.",
             received=name,

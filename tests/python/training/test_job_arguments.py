@@ -99,6 +99,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      USE_CLUSTER),
     ({"batch_size": 0}, WHOLE.format("batch_size"), "0", "Pass batch_size=1, for example."),
     ({"batch_size": "32"}, WHOLE.format("batch_size"), "'32'", "Pass batch_size=1, for example."),
+    ({"batch_size": tfdistr.per_worker}, WHOLE.format("batch_size"), "a function",
+     "Pass batch_size=1, for example."),
     ({"epochs": 0}, WHOLE.format("epochs"), "0", "Pass epochs=1, for example."),
     ({"epochs": 1.5}, WHOLE.format("epochs"), "1.5", "Pass epochs=1, for example."),
     ({"epochs": True}, WHOLE.format("epochs"), "True", "Pass epochs=1, for example."),

@@ -57,6 +57,10 @@ def test_unknown_arguments_of_r_functions() -> None:
         refuse_unknown("distributed_fit", {"zzz": 3}, ["x", "epochs"])
     with pytest.raises(ArgumentError, match=r"Fix: Pass workers=3\."):
         refuse_unknown("ray_cluster", {"num_workers": 3}, ["workers"])
+    with pytest.raises(ArgumentError, match=r"Fix: Pass gpus_per_worker=2\."):
+        refuse_unknown("tfdistr_kubernetes", {"gpus": 2}, ["gpus_per_worker"])
+    with pytest.raises(ArgumentError, match="Fix: Write gpus_per_worker"):
+        refuse_unknown("local_cluster", {"gpus": 2}, ["ps", "gpus_per_worker"])
 
 
 def test_the_page_lists_all() -> None:
