@@ -160,12 +160,6 @@ test_that("arguments are checked before anything is started", {
     )
   }
   expect_match(conditionMessage(fit(epochs = 0)), "`epochs` must be .*Received: 0.*Fix: Pass")
-  expect_match(conditionMessage(fit(cluster = "local")), "`cluster` must be what local_cluster\\(\\) or")
-  expect_match(conditionMessage(fit(strategy = "central")), "`strategy` must be one of")
-  expect_match(conditionMessage(fit(failures = on_failure(max_restarts = -1))), "`max_restarts`")
-  expect_match(conditionMessage(fit(cluster = local_cluster(), run_dir = getwd())), "`run_dir` must be a new")
-  expect_match(conditionMessage(fit(class_weight = c(1, 2))), "`class_weight` must map")
-  expect_match(conditionMessage(fit(verbose = 3)), "`verbose` must be")
   expect_identical(as.character(fit(epochs = 0)$call[[1L]]), "distributed_fit")
   expect_match(conditionMessage(fit(initial_epoch = 0)), "`initial_epoch` must be .* at least 1.*Received: 0")
   expect_match(conditionMessage(fit(initial_epoch = 2)), "epochs = 1, after 1 epochs that are done")

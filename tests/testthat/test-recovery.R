@@ -39,15 +39,6 @@ test_that("a run in this process continues where it failed", {
   expect_identical(fit$model$get_weights(), expected$model$get_weights())
   expect_identical(fit$params$checkpoint_every, 2L)
 
-  expect_error(train(run_dir = run), "new or empty folder", class = "tfdistr_error_argument")
-  expect_error(
-    train(run_dir = run, resume = TRUE, shuffle = FALSE), "shuffle = FALSE, where the run has TRUE",
-    class = "tfdistr_error_argument"
-  )
-  expect_error(
-    train(run_dir = run, resume = TRUE, initial_epoch = 2), "initial_epoch = 2, where the run has 1",
-    class = "tfdistr_error_argument"
-  )
 })
 
 test_that("workers with R functions are started again from the last checkpoint", {

@@ -9,7 +9,7 @@ import pytest
 
 import tfdistr
 from tfdistr.cli.main import run, server_config
-from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.errors import ArgumentError
 
 JOBS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 NO_HOSTS: dict[str, str | None] = {"chief": None, "worker": None, "ps": None}
@@ -78,14 +78,6 @@ def test_seconds_must_be_positive(capsys):
     hosts = ["--ps-hosts=a:1", "--worker-hosts=b:1", "--chief-host=c:1", "--type=ps", "--index=0"]
     assert run(["server", *hosts, "--chief-timeout=0"]) == 2
     assert capsys.readouterr().err.startswith("`chief_timeout` must be a number of seconds above 0.")
-
-
-@pytest.mark.parametrize("text", ["[1]", "{", "3"])
-def test_files_that_hold_no_cluster(text, tmp_path):
-    file = tmp_path / "cluster.json"
-    file.write_text(text)
-    with pytest.raises(ClusterConfigError):
-        server_config("ps", 0, str(file), NO_HOSTS)
 
 
 def test_a_file_that_is_no_text(tmp_path):

@@ -194,11 +194,6 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
 , and at most 61 characters.
 Received: a text ('Digits')
 Fix: Pass name="digits", for example."""),
-    ({"name": "a" * 62}, f"""\
-`name` must be a name of Kubernetes: lower-case letters, digits and '-', with a letter at the beginning\
-, and at most 61 characters.
-Received: a text ('{"a" * 37}...')
-Fix: Pass name="digits", for example."""),
     ({"namespace": "Team"}, """\
 `namespace` must be a name of Kubernetes: lower-case letters, digits and '-', with a letter at the beginning\
 , and at most 63 characters.
@@ -212,10 +207,6 @@ Fix: Pass volume="digits", for example."""),
     ({"memory": "8 GB"}, """\
 `memory` must be an amount of Kubernetes: a number above 0, and Ki, Mi, Gi, Ti, k, M, G or T.
 Received: a text ('8 GB')
-Fix: Pass memory="8Gi", for example."""),
-    ({"memory": "0Gi"}, """\
-`memory` must be an amount of Kubernetes: a number above 0, and Ki, Mi, Gi, Ti, k, M, G or T.
-Received: a text ('0Gi')
 Fix: Pass memory="8Gi", for example."""),
     ({"image": "my image"}, f"""\
 `image` must be the name of an image of a container.
