@@ -33,11 +33,4 @@ test_that("a number of workers that may change is a part of the cluster, and nee
   expect_identical(cluster$workers, 3L)
   expect_identical(cluster$fewest, 2L)
   expect_output(print(cluster), "2 to 3 workers on this machine")
-  digits <- some_digits()
-  expect_error(
-    distributed_fit(small_model, digits$x, digits$y, cluster = cluster),
-    "needs `virtual_workers`.*from 2 to 3 workers",
-    class = "tfdistr_error_argument"
-  )
-  expect_error(local_cluster(c(3, 2)), "the lowest and the highest number", class = "tfdistr_error_argument")
 })

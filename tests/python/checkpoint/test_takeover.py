@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import stores
-from paths import PROGRAMS
 from slow import mostly_slow
 
 from tfdistr.checkpoint import stored_checkpoints as claims
@@ -426,44 +419,3 @@ def test_a_job_crashes_at_each_operation_as_it_takes_over(url, tmp_path):
         if not crashed:
             break
     assert at >= 15
-
-
-@pytest.mark.timeout(900)
-# Slow: tries each point of a long list.
-@pytest.mark.parametrize("pauses", mostly_slow([3, 50], quick=[3]))
-def test_processes_that_are_paused_at_random(tmp_path, processes, pauses):
-    """Each process is paused, overtaken, and continued; then nothing of the other one may be missing."""
-    drawn = Random(pauses)
-    with stores.s3_server() as server:
-        server.delay = 0.03
-        url = "s3://bucket/run"
-
-        def start(job: int) -> subprocess.Popen[str]:
-            program = [sys.executable, str(PROGRAMS / "takeover.py"), str(tmp_path / f"{job}"), url, str(job)]
-            return processes.start(*program)
-
-        def saved(process: subprocess.Popen[str], times: int) -> int:
-            """Wait for checkpoints; return the epoch of the last one."""
-            epochs: list[int] = []
-            while len(epochs) < times:
-                line = process.stdout.readline()
-                if line.startswith("saved "):
-                    epochs.append(int(line.split()[1]))
-                assert line.startswith(("saved ", "busy: ")), line + process.communicate(timeout=60)[0]
-            return epochs[-1]
-
-        process = start(0)
-        saved(process, 3)
-        for pause in range(1, pauses + 1):
-            time.sleep(drawn.random() / 4)
-            os.kill(process.pid, signal.SIGSTOP)
-            following = start(pause)
-            reached = saved(following, 1 + pause % 3)
-            os.kill(process.pid, signal.SIGCONT)
-            output = process.communicate(timeout=60)[0]
-            assert process.returncode == 3, output[-3000:]
-            found = found_in(Store(url), tmp_path / "reader")
-            assert found is not None
-            assert found.job == str(pause), f"pause {pause}: {found}, and {reached} by the other one"
-            assert found.epoch >= reached
-            process = following

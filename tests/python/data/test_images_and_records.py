@@ -158,9 +158,6 @@ def test_features_may_be_those_of_tensorflow(tmp_path):
         ({"features": {"label": "int64"}}, ["`target` must name a feature, and leave one for `x`.",
          "Received: 'label', of the features 'label'",
          "Fix: Correct the name, or describe another feature."]),
-        ({"target": 3}, ["`target` must name a feature, and leave one for `x`.",
-         "Received: 3, of the features 'word', 'x', 'label'",
-         "Fix: Correct the name, or describe another feature."]),
     ],
 )  # fmt: skip
 def test_arguments_of_records(tmp_path, arguments, message):

@@ -166,7 +166,6 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
         ((X[:0], Y[:0]), "`x` must hold at least one example.", "0 examples"),
         (([],), "`x` must hold at least one array.", "()"),
         ((X, ()), "`y` must hold at least one array.", "()"),
-        ((X, Y, {}), "`sample_weight` must hold at least one array.", "{}"),
         (([1, "a"],), "`x` must hold numbers, logical values or text, and no missing", "1"),
         (([1.5, None],), "`x` must hold numbers, logical values or text, and no missing", "None"),
         (([True, pd.NA],), "`x` must hold numbers, logical values or text, and no missing", "<NA>"),
@@ -175,7 +174,6 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
         ((TWICE,), "`x` must have a different name for each of its parts.", "the name 'a' more than once"),
         ((ALIKE,), "`x` must have a different name for each of its parts.", "the name '1' more than once"),
         (({},), "`x` must hold at least one array.", "{}"),
-        ((pd.DataFrame(),), "`x` must hold at least one array.", "{}"),
         (
             (lambda: 0, Y),
             "`y` needs arrays; a data set, a generator or a function",

@@ -223,10 +223,6 @@ def test_missing_values_that_no_statistics_tell_of(tmp_path):
          "Received: 'x' for column 'a': int64", "Fix: Pass fill={'a': 0}, for example."]),
         ({"split": "test"}, ["The data set 'parquet' has no argument `split`.", "Received: `split`",
          f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
-        ({"data_dir": "x", "image_size": (2, 3)}, ["The data set 'parquet' has no argument `data_dir`.",
-         "Received: `data_dir`", f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
-        ({"delimiter": ";"}, ["The data set 'parquet' has no argument `delimiter`.",
-         "Received: `delimiter`", f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
     ],
 )  # fmt: skip
 def test_arguments_that_are_refused(tmp_path, arguments, message):

@@ -259,15 +259,6 @@ def test_a_wrong_address_that_nobody_needs_is_noticed():
     ] * 3
 
 
-def test_other_versions_are_noticed():
-    tasks = addresses(2)
-    versions = [{"fields": {"version of TensorFlow": version}} for version in ("2.21.0", "2.20.0")]
-    for said in run(tasks, 0, 1, of_0=versions[0], of_1=versions[1]):
-        assert said.splitlines()[1] == (
-            "Received: version of TensorFlow: 2.21.0 on worker 0, 2.20.0 on worker 1"
-        )
-
-
 def test_a_worker_of_a_larger_cluster_is_noticed():
     tasks = addresses(3)
     smaller = {name: tasks[name] for name in ("worker 0", "worker 1")}
