@@ -29,12 +29,6 @@ def model() -> keras.Model:
     return made
 
 
-def scheduled() -> keras.Model:
-    made = model()
-    made.compile(keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)), "mse")
-    return made
-
-
 A_MODEL = "`model` must be a compiled Keras 3 model, or a function without arguments that returns one."
 AS_FUNCTION = "Put the code that makes the model into a function: every worker calls it."
 WHOLE = "`{0}` must be a whole number of at least 1."
@@ -98,17 +92,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "an object of class tfdistr.rendezvous.config.ClusterPlan",
      USE_CLUSTER),
     ({"batch_size": 0}, WHOLE.format("batch_size"), "0", "Pass batch_size=1, for example."),
-    ({"batch_size": "32"}, WHOLE.format("batch_size"), "'32'", "Pass batch_size=1, for example."),
     ({"epochs": 0}, WHOLE.format("epochs"), "0", "Pass epochs=1, for example."),
-    ({"epochs": 1.5}, WHOLE.format("epochs"), "1.5", "Pass epochs=1, for example."),
-    ({"epochs": True}, WHOLE.format("epochs"), "True", "Pass epochs=1, for example."),
-    ({"epochs": None}, WHOLE.format("epochs"), "None", "Pass epochs=1, for example."),
-    ({"steps_per_epoch": 0}, WHOLE.format("steps_per_epoch"), "0", "Pass steps_per_epoch=1, for example."),
-    ({"validation_steps": -1}, WHOLE.format("validation_steps"), "-1",
-     "Pass validation_steps=1, for example."),
     ({"validation_data": (X, Y, Y, Y)}, VALIDATION, "a tuple of 4", "Pass validation_data=(x_val, y_val)."),
-    ({"validation_data": ()}, VALIDATION, "a tuple of 0", "Pass validation_data=(x_val, y_val)."),
-    ({"validation_data": [X] * 4}, VALIDATION, "a list of 4", "Pass validation_data=(x_val, y_val)."),
     ({"validation_data": (X, Y[:2])},
      "All arrays must have the same number of examples (their first dimension).", "validation_data: 4, y: 2",
      "Give every example an input, a target and a weight."),
@@ -124,10 +109,6 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"callbacks": lambda: ["no"]}, MADE, "a text ('no')",
      "Pass a list of keras.callbacks.Callback objects."),
     ({"class_weight": [1.0, 2.0]}, CLASSES, "[1.0, 2.0]", "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
-    ({"class_weight": {0: 1.0, 0.5: 2.0}}, CLASSES, "{0: 1.0, 0.5: 2.0}",
-     "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
-    ({"class_weight": {0: 1.0, "0": 2.0}}, CLASSES, "{0: 1.0, '0': 2.0}",
-     "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
     ({"class_weight": {0: float("nan")}}, CLASSES, "{0: nan}",
      "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
     ({"class_weight": {"cat": 1.0}}, CLASSES, "{'cat': 1.0}",
@@ -137,12 +118,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "class_weight and sample_weight",
      "Multiply the weight of each example by that of its class, and pass it as sample_weight."),
     ({"seed": -1}, "`seed` must be a whole number from 0 to 4294967295.", "-1", "Pass seed=1, for example."),
-    ({"seed": 2**32}, "`seed` must be a whole number from 0 to 4294967295.", "4294967296",
-     "Pass seed=1, for example."),
     ({"run_dir": True}, "`run_dir` must be a path.", "True", 'Pass run_dir="results", for example.'),
     ({"shuffle": 1}, "`shuffle` must be true or false.", "1", "Pass shuffle=True."),
-    ({"failures": {"max_restarts": 1}}, "`failures` must be what on_failure() returns.",
-     "a dictionary of length 1", "Pass failures=on_failure(max_restarts=3), for example."),
     ({"verbose": 3}, '`verbose` must be "auto", 0, 1 or 2.', "3",
      "Use 0 for silence, 1 for a progress bar, 2 for one line per epoch."),
 ]  # fmt: skip
@@ -157,22 +134,6 @@ def test_what_is_refused(differing, message, received, fix):
     with pytest.raises(ArgumentError) as caught:
         distributed_fit(**{"model": model, "x": X, "y": Y} | differing)
     assert (caught.value.message, caught.value.received, caught.value.fix) == (message, received, fix)
-
-
-def test_a_learning_rate_schedule_is_not_scaled():
-    job = make_job(
-        scheduled, X, Y, num_workers=2, batch_size=tfdistr.per_worker(8, scale_learning_rate="linear")
-    )
-    from tfdistr.strategies.worker_strategy import SingleWorker
-    from tfdistr.training.tasks import run_task
-
-    with pytest.raises(ArgumentError) as caught:
-        run_task(job, SingleWorker(), lambda kind, **fields: None)
-    assert str(caught.value).splitlines() == [
-        "`scale_learning_rate` needs a learning rate that is a number.",
-        "Received: an optimizer with a learning-rate schedule",
-        'Fix: Pass scale_learning_rate="none" and scale the schedule in the model function.',
-    ]
 
 
 def test_whole_numbers_may_come_as_doubles():
