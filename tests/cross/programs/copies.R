@@ -1,8 +1,8 @@
 # nolint start: undesirable_operator_linter. The way of the data, without a job.
 # How often a large array of R is copied: prints, as JSON, memory in units of the array's size.
 #
-# Arguments: an empty folder; then, for each measurement, what is done ("read", "write", "here", "workers")
-# and the kind of the array. "here" comes last: this process imports TensorFlow for it.
+# Arguments: an empty folder; then, for each measurement, what is done ("read", "write", "workers") and the
+# kind of the array.
 arguments <- commandArgs(TRUE)
 suppressPackageStartupMessages(library(tfdistr))
 
@@ -45,7 +45,7 @@ write <- function(x, folder) {
 }
 
 # One step. Each worker says how much memory of its own it has; the file of the job belongs to all of them.
-train <- function(x, cluster = NULL, run_dir = NULL) {
+train <- function(x, cluster, run_dir) {
   model <- function() {
     keras <- reticulate::import("keras")
     model <- keras$Sequential(list(keras$layers$Dense(1L, use_bias = FALSE)))
@@ -55,10 +55,8 @@ train <- function(x, cluster = NULL, run_dir = NULL) {
   say <- function() {
     keras <- reticulate::import("keras")
     list(keras$callbacks$LambdaCallback(on_train_end = function(logs) {
-      if (!is.null(run_dir)) {
-        own <- format(memory("RssAnon"), scientific = FALSE)
-        writeLines(own, file.path(run_dir, paste0("own-", Sys.getpid())))
-      }
+      own <- format(memory("RssAnon"), scientific = FALSE)
+      writeLines(own, file.path(run_dir, paste0("own-", Sys.getpid())))
     }))
   }
   distributed_fit(
@@ -96,10 +94,6 @@ measure <- function(what, kind, folder) {
       write(small, folder)
       here <- most_of(write(x, folder))
       list(here = here, written = file.size(file.path(folder, "job.buffers")))
-    },
-    here = {
-      train(small)
-      list(here = most_of(train(x)))
     },
     workers = on_workers(x, small, folder)
   )

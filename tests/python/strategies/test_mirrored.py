@@ -128,21 +128,6 @@ def test_the_strategies_by_name():
     assert caught.value.message == "The strategy 'one_device' has the options 'device'."
 
 
-def test_a_worker_process_of_its_own():
-    def model():
-        network = keras.Sequential([keras.layers.Dense(2)])
-        network.compile("sgd", "mse")
-        return network
-
-    x = np.ones((8, 3), "float32")
-    y = np.ones((8, 2), "float32")
-    arguments = {"seed": 1, "verbose": 0, "strategy": tfdistr.one_device(device="cpu:0")}
-    there = tfdistr.distributed_fit(model, x, y, cluster=tfdistr.local_cluster(1), **arguments)
-    here = tfdistr.distributed_fit(model, x, y, **arguments)
-    assert there.history == here.history
-    assert there.workers[0]["pid"] != here.workers[0]["pid"]
-
-
 def test_a_cluster_of_several_workers_is_refused(monkeypatch):
     plan = tfdistr.tf_config(worker=["127.0.0.1:10001", "127.0.0.1:10002"])
     monkeypatch.setenv("TF_CONFIG", plan[0].to_json())

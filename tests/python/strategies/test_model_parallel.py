@@ -221,26 +221,6 @@ def test_two_workers_of_a_local_cluster_train_as_one_process_does(script, alone)
     assert [fit.params[name] for name in names] == [2, "model_parallel", "none"]
 
 
-def test_a_worker_of_a_local_cluster_that_dies_is_named(script, tmp_path):
-    arguments = {**script["ARGUMENTS"], "epochs": 10000}
-    arguments.pop("verbose")
-    job = make_job(
-        script["model"], script["X"], script["Y"], num_workers=1, strategy="model_parallel",
-        options={"placement": script["PLACEMENT"]}, **arguments,
-    )  # fmt: skip
-    pids = {}
-
-    def kill_after_an_epoch(event):
-        if event["event"] == "started":
-            pids[event["worker"]] = event["pid"]
-        elif event["event"] == "epoch_end" and 1 in pids:
-            os.kill(pids.pop(1), signal.SIGKILL)
-
-    with pytest.raises(WorkerFailedError, match=r"^Worker 1 of 2 .*SIGKILL") as caught:
-        fit_on_cluster(job, RULES["model_parallel"], TWO, Caller(kill_after_an_epoch), tmp_path)
-    assert caught.value.worker == 1
-
-
 def _start(processes, addresses, *, workers):
     hosts = ["--worker-hosts", ",".join(addresses[:workers]), "--chief-host", addresses[-1]]
     servers = [
