@@ -5,7 +5,6 @@
 # nolint start: object_usage_linter. The functions of testthat and of helper-jobs.R.
 # What a script has for each replica.
 per_replica <- list(
-  four_workers.R = c(per_worker_batch_size = "64L"),
   hpc.R = c(batch_size_per_worker = "32L", learning_rate_per_worker = "0.02")
 )
 
@@ -67,19 +66,13 @@ workers <- function(count) {
   cluster_env(tf_config(paste0("127.0.0.1:", module_of_core("network.ports")$free_ports(as.integer(count)))))
 }
 
-expect_as_one <- function(run, text, config = alone) {
-  one <- run_original(text, config)$results[[1L]]
+expect_as_one <- function(run, text) {
+  one <- run_original(text, alone)$results[[1L]]
   expect_lt(tail(one$history$loss, 1L), one$history$loss[[1L]])
   for (result in run$results) expect_equal(result, one, tolerance = 1e-6)
 }
 
 # nolint end
-
-test_that("the script for four workers trains on two", {
-  run <- run_original(changed("four_workers.R"), workers(2L))
-  expect_length(run$results, 2L)
-  expect_as_one(run, undistributed("four_workers.R", 2L), workers(1L))
-})
 
 test_that("a script with the options of TensorFlow trains on two workers", {
   run <- run_original(changed("hpc.R"), workers(2L))

@@ -269,20 +269,3 @@ test_that("the core gets no value that only R has", {
   expect_identical(at_the_door(structure(4.9e-324, class = "integer64")), "an object of class integer64")
   expect_identical(at_the_door(list(a = 1, a = 2)), "a list with the name 'a' more than once")
 })
-
-test_that("NA is refused by the rule of each argument", {
-  refused <- function(code, message, class = "tfdistr_error_argument") {
-    error <- expect_error(code, message, fixed = TRUE, class = class)
-    expect_match(conditionMessage(error), "Received: .*NA")
-  }
-  refused(load_dataset(NA), "`name` must be the name of a data set.")
-  refused(load_dataset("digits", supervised = NA), "`supervised` must be true or false.")
-  refused(ssh_cluster(c("a", NA)), "`hosts` must be names or addresses, as text.")
-  refused(
-    tf_config(worker = c("a:1", NA)), "`cluster.worker[1]` must be text",
-    class = "tfdistr_error_cluster_config"
-  )
-  refused(average_loss(array(c(1, 2)), c(1L, NA)), "`sample_weight` must hold numbers.")
-  plan <- tf_config(worker = c("a:1", "b:1"))
-  refused(cluster_lines(plan, NA), "`language` must be one of")
-})

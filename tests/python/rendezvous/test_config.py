@@ -40,18 +40,6 @@ def text_of(**members: Any) -> str:
 # R code, what jsonlite 1.8.4 writes for it, and the jobs and the task that this is.
 JSONLITE = [
     (
-        """toJSON(list(cluster = list(worker = "a:1"), task = list(type = "worker", index = 0L)),
-                  auto_unbox = TRUE)""",
-        '{"cluster":{"worker":"a:1"},"task":{"type":"worker","index":0}}',
-        ({"worker": ("a:1",)}, Task("worker", 0)),
-    ),
-    (
-        """toJSON(list(cluster = list(worker = c("a:1", "b:1")), task = list(type = "worker", index = 1)),
-                  auto_unbox = TRUE)""",
-        '{"cluster":{"worker":["a:1","b:1"]},"task":{"type":"worker","index":1}}',
-        ({"worker": ("a:1", "b:1")}, Task("worker", 1)),
-    ),
-    (
         """toJSON(list(cluster = list(worker = list("a:1", "b:1")), task = list(type = "worker", index = 1)),
                   auto_unbox = TRUE, always_decimal = TRUE)""",
         '{"cluster":{"worker":["a:1","b:1"]},"task":{"type":"worker","index":1.0}}',
@@ -68,12 +56,6 @@ JSONLITE = [
                        task = list(type = "chief", index = "0")), auto_unbox = TRUE)""",
         '{"cluster":{"worker":["a:1","b:1"],"chief":"c:1","ps":"d:1"},"task":{"type":"chief","index":"0"}}',
         ({"chief": ("c:1",), "worker": ("a:1", "b:1"), "ps": ("d:1",)}, Task("chief", 0)),
-    ),
-    (
-        """toJSON(list(cluster = list(worker = factor("a:1")),
-                       task = list(type = factor("worker"), index = 0)), auto_unbox = TRUE, pretty = 1)""",
-        '{\n "cluster": {\n  "worker": "a:1"\n },\n "task": {\n  "type": "worker",\n  "index": 0\n }\n}\n',
-        ({"worker": ("a:1",)}, Task("worker", 0)),
     ),
     (
         """toJSON(list(cluster = list(worker = "a:1"), task = list(type = "worker", index = 0)))""",

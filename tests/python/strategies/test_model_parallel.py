@@ -1,9 +1,7 @@
 """Layers of one model on several devices, and on workers of a cluster."""
 
 import json
-import os
 import runpy
-import signal
 import sys
 
 import numpy as np
@@ -12,14 +10,10 @@ from clusters import PROGRAMS, run_cluster
 
 import tfdistr
 from tfdistr.clusters.local.cluster import describe_local_cluster
-from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
-from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.on_cluster import fit_on_cluster
-from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.strategies.layer_placement import parse_place
-from tfdistr.training.job_arguments import make_job
 
 pytestmark = pytest.mark.timeout(300)
 BOUND = 1e-6
