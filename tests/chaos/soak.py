@@ -319,6 +319,30 @@ class Soak:
         return lines
 
 
+class Machine:
+    """What this process and the machine use now."""
+
+    def __init__(self) -> None:
+        present = leftovers.Present()
+        memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free, whole = (int(memory[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+        own = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        self.values = {
+            "processes of the soak": len(present.processes),
+            "open descriptors of the soak": len(list(Path("/proc/self/fd").iterdir())),
+            "files in the folder of temporary files": len(present.files),
+            "files in /tmp": len(list(Path("/tmp").iterdir())),
+            "files in shared memory": len(present.shared),
+            "memory of the soak, MiB": int(own["VmRSS"].split()[0]) >> 10,
+            "used memory, MiB": (whole - free) >> 10,
+        }
+
+    def table(self, before: Machine) -> list[str]:
+        """The values before and now, in Markdown."""
+        rows = [f"| {name} | {before.values[name]} | {now} |" for name, now in self.values.items()]
+        return ["| machine | before | after |", "|---|---|---|", *rows]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run jobs of all kinds, each with a random fault.")
     parser.add_argument("--minutes", type=float, default=30)
@@ -362,7 +386,7 @@ def soak(kinds: list[str], faults: list[str], minutes: float, seed: int, limit: 
         if "ssh" in kinds:
             (root / "hosts").mkdir()
             net = stack.enter_context(hosts.hosts("ab", root / "hosts"))
-        soaked, present = Soak(chosen, root, net, limit), leftovers.Present()
+        soaked, before, present = Soak(chosen, root, net, limit), Machine(), leftovers.Present()
         print(f"{minutes:g} minutes, seed {seed}\n", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             order: list[str] = []
@@ -371,7 +395,7 @@ def soak(kinds: list[str], faults: list[str], minutes: float, seed: int, limit: 
                 kind = order.pop()
                 soaked.run(kind, chosen.choice([fault for fault in faults if FAULTS[fault](kind)]))
         soaked.problems += leftovers.left_since(present)
-        print("", *soaked.table(), sep="\n", flush=True)
+        print("", *soaked.table(), "", *Machine().table(before), sep="\n", flush=True)
     briefly = [text.partition("\n")[0] for text in soaked.problems]
     print("", f"{len(briefly)} problems", *briefly, sep="\n")
     return 1 if soaked.problems else 0

@@ -20,14 +20,6 @@ network <- function(...) {
 
 dense <- function() network(keras$layers$Dense(16L, "relu", name = "first"))
 
-built <- function(units = 16L) {
-  model <- network(keras$layers$Dense(units, "relu"))
-  model$build(reticulate::tuple(NULL, 8L, 8L, 1L))
-  model
-}
-
-built_wide <- function() built(17L)
-
 by_sgd <- function() {
   layers <- keras$layers
   model <- keras$Sequential(list(layers$Flatten(), layers$Dense(16L, "relu"), layers$Dense(10L, "softmax")))

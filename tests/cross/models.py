@@ -42,18 +42,6 @@ def by_sgd() -> Any:
     return model
 
 
-def built(units: int = 16) -> Any:
-    import keras
-
-    model = network(keras.layers.Dense(units, "relu"))
-    model.build((None, 8, 8, 1))
-    return model
-
-
-def built_wide() -> Any:
-    return built(17)
-
-
 def convolution() -> Any:
     import keras
 

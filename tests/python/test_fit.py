@@ -51,9 +51,7 @@ def joined(request, tmp_path_factory, with_pandas) -> list[Path]:
 def test_two_processes_equal_this_one(joined, case, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # Keras's, about the data that it is given
-        fit = runpy.run_path(str(PROGRAMS / "joined.py"), run_name="joined")["run"](case, str(tmp_path), 1)
-    if case == "early_stopping":
-        assert len(fit.history["loss"]) == 3
+        runpy.run_path(str(PROGRAMS / "joined.py"), run_name="joined")["run"](case, str(tmp_path), 1)
     with np.load(tmp_path / f"{case}.npz") as expected:
         assert any(np.abs(expected[name]).max() > 0 for name in expected.files)
         for folder in joined:

@@ -36,12 +36,6 @@ def resnet_classifier():
     return compiled(models.ResNetImageClassifier(resnet(), num_classes=3))
 
 
-@zoo(data=CLASSIFIED)
-def vit_classifier():
-    backbone = models.ViTBackbone(SHAPE, (8, 8), num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=16)
-    return with_sgd(models.ViTImageClassifier(backbone, num_classes=3))
-
-
 BOXES = {
     "boxes": np.tile(np.array([[8.0, 8, 40, 40], [20, 24, 60, 56]], "float32"), (EXAMPLES, 1, 1)),
     "labels": rng.integers(0, 3, size=(EXAMPLES, 2)).astype("float32"),

@@ -53,11 +53,6 @@ def gemma_causal_lm():
     return causal_lm("Gemma", **GROUPED, head_dim=4)
 
 
-@zoo(data=CONTINUED)
-def mixtral_causal_lm():
-    return causal_lm("Mixtral", **GROUPED, num_experts=2)
-
-
 BOTH = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in TEXT.items()}
 
 

@@ -141,17 +141,7 @@ def parse(record: tf.Tensor) -> tf.Tensor:
 
 PIPELINES = {
     "arrays": (0, lambda files: tf.data.Dataset.from_tensor_slices(np.zeros((8, 2)))),
-    "texts": (0, lambda files: tf.data.Dataset.from_tensor_slices(files).map(tf.strings.length)),
-    "generator": (
-        0,
-        lambda files: tf.data.Dataset.from_generator(lambda: iter(range(3)), output_types=tf.int64),
-    ),
-    "one file": (1, lambda files: tf.data.TFRecordDataset(files[0]).map(parse).batch(2)),
     "four files": (4, lambda files: tf.data.TFRecordDataset(files).map(parse).shuffle(9).batch(2).repeat()),
-    "names, interleaved": (
-        4,
-        lambda files: tf.data.Dataset.from_tensor_slices(files).interleave(tf.data.TFRecordDataset),
-    ),
     "names, read in a map": (4, lambda files: tf.data.Dataset.from_tensor_slices(files).map(tf.io.read_file)),
     "names, read one after the other": (
         4,
