@@ -110,10 +110,6 @@ kills_itself <- function() {
   list(after_17_steps(function() if (worker_index() == num_workers() - 1L) Sys.getpid()))
 }
 
-kills_session <- function() {
-  list(after_17_steps(function() if (is_chief()) as.integer(Sys.getenv("SESSION"))))
-}
-
 after_17_steps <- function(whom) {
   steps <- 0L
   keras$callbacks$LambdaCallback(on_train_batch_end = function(batch, logs) {

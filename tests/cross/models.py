@@ -145,11 +145,6 @@ def kills_itself() -> Any:
     return [_after_17_steps(lambda: tfdistr.worker_index() == tfdistr.num_workers() - 1 and os.getpid())]
 
 
-def kills_session() -> Any:
-    """Ends the session that has started the workers, after step 17."""
-    return [_after_17_steps(lambda: tfdistr.is_chief() and int(os.environ["SESSION"]))]
-
-
 def _after_17_steps(whom: Any) -> Any:
     import keras
 

@@ -48,18 +48,6 @@ def test_a_known_vulnerability_is_refused(tmp_path: Path) -> None:
     assert re.fullmatch(r"  attrs [\d.]+: PYSEC-1, CVE-1 \(fixed in 99\)", second)
 
 
-def test_a_vulnerability_is_accepted_with_a_reason(tmp_path: Path) -> None:
-    ended = sbom(tmp_path, VULNERABLE, "# of the team\n\nCVE-1 not called here\nCVE-2 of last year\n")
-    assert ended.returncode == 0, ended.stderr
-    assert re.search(r"^Accepted: attrs [\d.]+: PYSEC-1, CVE-1: not called here$", ended.stdout, re.MULTILINE)
-    assert f"No locked package has CVE-2 any more: remove it from {tmp_path / 'accepted'}." in ended.stdout
-    ended = sbom(tmp_path, VULNERABLE, "CVE-1\n")
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines() == [
-        "error: accepted has no reason for CVE-1.", "Fix: Write it after the name.",
-    ]  # fmt: skip
-
-
 def test_what_is_accepted_has_reasons() -> None:
     lines = (ROOT / "tools" / "accepted-vulnerabilities.txt").read_text().splitlines()
     for line in lines:

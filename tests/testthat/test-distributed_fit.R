@@ -210,8 +210,4 @@ test_that("targets that are no array, and a missing folder, are refused", {
   refused("`y` must hold at least one array.", list())
   refused("Fix: Pass arrays, or y = NULL.", list())
   refused("`run_dir` must be a path.", 3, run_dir = NA_character_)
-  refused("`shuffle` must be true or false.", 3, shuffle = NA)
-  refused("Received: list(\"0\" = 1, \"1\" = NA)", 3, class_weight = c("0" = 1, "1" = NA))
-  refused("Received: an object of class data.frame", 3, class_weight = data.frame(a = 1))
-  refused("Received: a list with the name '0' more than once", 3, class_weight = c("0" = 1, "0" = 2))
 })

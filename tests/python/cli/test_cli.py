@@ -92,13 +92,10 @@ def test_a_file_that_is_no_text(tmp_path):
     [
         (["server", "--job_name", "ps"], "--job_name is now --type"),
         (["server", "--chief_hosts=a:1"], "--chief_hosts is now --chief-host"),
-        (["doctor", "--run_dir", "x"], "--run_dir is now --run-dir"),
         (["run", "--log_dir", "logs", "train.py"], "--log_dir is now --log-dir"),
-        (["run", "--cores", "2", "train.py"], "--cores is now --cores-per-worker"),
         (["run", "--workers", "gpus", "train.py"], "-n/--workers: gpus is now --gpus-per-worker 1"),
         (["test", "-n", "gpus"], "-n/--workers: gpus is now --gpus-per-worker 1"),
         (["kubernetes", "write", "--gpus", "1", "train.py"], "--gpus is now --gpus-per-worker"),
-        (["kubernetes", "write", "--max_restarts", "2", "train.py"], "--max_restarts is now --max-restarts"),
     ],
 )
 def test_a_spelling_that_is_gone_names_the_flag(words, flag, capsys):

@@ -194,11 +194,6 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
 , and at most 61 characters.
 Received: a text ('Digits')
 Fix: Pass name="digits", for example."""),
-    ({"namespace": "Team"}, """\
-`namespace` must be a name of Kubernetes: lower-case letters, digits and '-', with a letter at the beginning\
-, and at most 63 characters.
-Received: a text ('Team')
-Fix: Pass namespace="digits", for example."""),
     ({"volume": "-a", "run_dir": "a"}, """\
 `volume` must be a name of Kubernetes: lower-case letters, digits and '-', with no '-' at the ends, \
 and at most 253 characters.
@@ -277,11 +272,6 @@ def test_a_script_that_no_config_map_holds(tmp_path: Path) -> None:
         f"Received: {path} with 1000001 bytes",
         'Fix: Put it into the image, and pass its path there, image="..." and in_image=True.',
     ]
-
-
-def test_a_script_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(tfdistr.ArgumentError, match="script"):
-        kubernetes_manifests(str(tmp_path / "no.py"))
 
 
 def test_the_command_writes_a_list_that_kubectl_reads(

@@ -27,21 +27,11 @@ from tfdistr.utils import processes
 WORKER = WORKERS / "worker.py"
 
 
-def test_nothing_of_this_imports_tensorflow() -> None:
-    code = (
-        "import sys, tfdistr.supervision.events, tfdistr.clusters.local.cluster, tfdistr.jobs.progress;"
-        "sys.exit('tensorflow' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("env", "rule"),
     [
         (["A=1"], "`env` must map the names of environment variables to their values."),
         ({"": "1"}, "Each name in `env` must be the name of an environment variable."),
-        ({"A=B": "1"}, "Each name in `env` must be the name of an environment variable."),
-        ({1: "1"}, "Each name in `env` must be the name of an environment variable."),
         ({"TF_CONFIG": "{}"}, "`env` must not set TF_CONFIG: the launcher gives each worker its own."),
         ({"TFDISTR_PARENT_PID": "1"}, "`env` must not set TFDISTR_PARENT_PID: the launcher gives"),
         ({"A": 1}, "`env` must give A a value that is text."),

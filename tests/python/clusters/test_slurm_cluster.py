@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -225,15 +224,3 @@ def test_nothing_is_left_when_the_caller_ends(
         assert wait_for(lambda: not processes_of(job.run_dir), 20)
         allocation.end()
     assert wait_for(lambda: not job.lab.jobs(), 30), job.lab.jobs()
-
-
-def test_mpich_needs_no_srun(job: Job, allocate: Callable[..., Allocation]) -> None:
-    pytest.importorskip("mpi4py")
-    allocate("--nodes=2", "--ntasks=2")
-    assert slurm_cluster().backend("auto").communication == "auto"
-    backend = slurm_cluster().backend("mpi")
-    assert str(backend) == "communication: mpi, because the caller asked for it"
-    assert backend.cluster == slurm_cluster()
-    began = time.monotonic()
-    assert slurm_cluster().backend("ring").communication == "ring"
-    assert time.monotonic() - began < 1

@@ -154,11 +154,6 @@ def test_a_large_data_set_is_read_one_by_one(prepared, monkeypatch):
             "'dev' (Unknown split 'dev'. Should be one of ['train', 'test'].)",
         ),
         (
-            {"name": "pairs", "split": "train[x]"},
-            "`split` must be one of 'train', 'test', or a part of it",
-            "'train[x]' (Error parsing split 'train[x]'.",
-        ),
-        (
             {"name": "words"},
             "'words' does not say which of its features are input and label.",
             "supervised=True",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from meeting import START_FIX, addresses, outcomes, run, started
 
-from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
+from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous import meeting
 from tfdistr.rendezvous.meeting import meet, tell_of
@@ -293,10 +293,3 @@ def test_it_works_where_a_loop_runs_already():
         meet(addresses(1), "worker 0", {}, 5)
 
     asyncio.run(cell())
-
-
-def test_the_error_is_that_of_a_mismatch_here_too():
-    tasks = addresses(2)
-    other = {"tasks": tasks, "own": "worker 1", "timeout": 30, "fields": {"job": "b"}}
-    with started([other]), pytest.raises(JobMismatchError, match="job: a on worker 0, b on worker 1"):
-        meet(tasks, "worker 0", {"job": "a"}, 30)

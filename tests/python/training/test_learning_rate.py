@@ -37,20 +37,6 @@ def test_without_a_full_batch_there_is_a_step_only_for_what_is_left():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rule"),
-    [
-        ((0, 32), "`n_examples` must be a whole number of at least 1."),
-        ((10, 0.5), "`batch_size` must be a whole number of at least 1."),
-        ((10, 2, 1), "`drop_remainder` must be true or false."),
-    ],
-)
-def test_what_cannot_be_counted_is_refused(arguments, rule):
-    with pytest.raises(ArgumentError) as caught:
-        tfdistr.steps_per_epoch(*arguments)
-    assert caught.value.message == rule
-
-
-@pytest.mark.parametrize(
     ("arguments", "rate"),
     [((0.1, 4), 0.4), ((0.1, 4, "linear"), 0.4), ((0.1, 4, "sqrt"), 0.2), ((0.1, 4, "none"), 0.1),
      ((0.1, 2, "sqrt"), 0.1 * math.sqrt(2)), ((1, 1), 1.0), ((0.5, 3.0, "linear"), 1.5)],
@@ -64,8 +50,6 @@ def test_learning_rates_by_hand(arguments, rate):
     [
         ((0.1, 4, "cubic"), "`scale` must be one of 'none', 'linear', 'sqrt'.", "'cubic'",
          "Use scale='none'."),
-        ((0.1, 0), "`num_workers` must be a whole number of at least 1.", "0",
-         "Pass num_workers=1, for example."),
         *(((rate, 4), "`learning_rate` must be a number above 0.", repr(rate),
            "Pass learning_rate=0.1, for example.")
           for rate in (0, -0.1, math.nan, math.inf, True, "0.1", None, [0.1, 0.2])),

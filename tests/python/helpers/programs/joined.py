@@ -62,8 +62,6 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
         "validation_data": lambda ctx: ctx.shard(examples().take(3))},
     "function_of_batches": lambda workers: {
         "x": lambda: examples().shuffle(101, seed=3).batch(17), "batch_size": None},
-    "steps": lambda workers: {
-        "x": examples, "steps_per_epoch": 4, "validation_data": (X, Y), "validation_steps": 2},
     "fewer_examples_than_workers": lambda workers: {"x": X[:1], "y": Y[:1]},
     # The batch and the learning rate that two workers have, also where one does the work of both.
     "per_worker_batch": lambda workers: {
