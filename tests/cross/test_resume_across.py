@@ -13,6 +13,8 @@ pytestmark = pytest.mark.timeout(900)
 
 #: The language that begins, and the one that resumes.
 PAIRS = [("r", "python"), ("python", "r")]
+
+
 def job(**arguments: Any) -> dict[str, Any]:
     """A row: ten steps in each of three epochs, with a checkpoint after every four steps."""
     data = {"x": {"named": "images"}, "y": {"named": "labels"}}

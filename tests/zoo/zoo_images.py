@@ -7,7 +7,7 @@ import keras_hub
 import numpy as np
 from zoo import EXAMPLES, OF_BATCH, ROWS, images, labelled_images, rng, zoo
 
-layers, models = keras.layers, keras_hub.models
+models = keras_hub.models
 SIDE = 32
 CLASSIFIED = labelled_images(SIDE)
 

@@ -21,6 +21,7 @@ from tfdistr.rendezvous.protocol import listening_socket, no_port
 
 pytestmark = pytest.mark.timeout(60)
 
+
 def test_all_go_on_when_all_are_there_and_their_ports_are_free_again():
     tasks = addresses(4)
     assert run(tasks, 0, 1, 2, 3, of_0={"wait": 1}) == ["all are there"] * 4

@@ -23,6 +23,7 @@ from tfdistr.rendezvous.config import (
 A, B, C = "10.0.0.1:2222", "10.0.0.2:2222", "10.0.0.3:2222"
 WORKER_0 = {"type": "worker", "index": 0}
 
+
 def test_one_task() -> None:
     config = tf_config(worker=[A, B], ps=C, type="ps", index=0)
     assert isinstance(config, ClusterConfig)
