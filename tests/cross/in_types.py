@@ -34,20 +34,12 @@ def of_r(code: str, targets: bool = False) -> Any:
     return _in_r("there_and_back", code, targets)
 
 
-def of_python(value: Any) -> Any:
-    """What a value of Python is after R has had it."""
-    array = value["array"]
-    kind = object if array["dtype"] == "text" else array["dtype"]
-    bridge.r("NULL", made=np.array(array["values"], kind).reshape(array["shape"]))
-    return _plain(bridge.from_r("back_from_r(made)"))
-
-
 def installed(package: str) -> Any:
     """Whether R has a package."""
     return bridge.from_r(f"requireNamespace({package!r}, quietly = TRUE)")
 
 
-_ASKED: dict[str, Any] = {"of_r": of_r, "of_python": of_python, "installed": installed}
+_ASKED: dict[str, Any] = {"of_r": of_r, "installed": installed}
 
 
 # --- What R calls, too

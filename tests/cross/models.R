@@ -20,14 +20,6 @@ network <- function(...) {
 
 dense <- function() network(keras$layers$Dense(16L, "relu", name = "first"))
 
-built <- function(units = 16L) {
-  model <- network(keras$layers$Dense(units, "relu"))
-  model$build(reticulate::tuple(NULL, 8L, 8L, 1L))
-  model
-}
-
-built_wide <- function() built(17L)
-
 by_sgd <- function() {
   layers <- keras$layers
   model <- keras$Sequential(list(layers$Flatten(), layers$Dense(16L, "relu"), layers$Dense(10L, "softmax")))
@@ -116,10 +108,6 @@ callbacks <- function() {
 
 kills_itself <- function() {
   list(after_17_steps(function() if (worker_index() == num_workers() - 1L) Sys.getpid()))
-}
-
-kills_session <- function() {
-  list(after_17_steps(function() if (is_chief()) as.integer(Sys.getenv("SESSION"))))
 }
 
 after_17_steps <- function(whom) {

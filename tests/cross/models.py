@@ -42,18 +42,6 @@ def by_sgd() -> Any:
     return model
 
 
-def built(units: int = 16) -> Any:
-    import keras
-
-    model = network(keras.layers.Dense(units, "relu"))
-    model.build((None, 8, 8, 1))
-    return model
-
-
-def built_wide() -> Any:
-    return built(17)
-
-
 def convolution() -> Any:
     import keras
 
@@ -155,11 +143,6 @@ def callbacks() -> Any:
 def kills_itself() -> Any:
     """Ends the process of the last worker, or of the only one, after step 17: within the second epoch."""
     return [_after_17_steps(lambda: tfdistr.worker_index() == tfdistr.num_workers() - 1 and os.getpid())]
-
-
-def kills_session() -> Any:
-    """Ends the session that has started the workers, after step 17."""
-    return [_after_17_steps(lambda: tfdistr.is_chief() and int(os.environ["SESSION"]))]
 
 
 def _after_17_steps(whom: Any) -> Any:

@@ -61,16 +61,3 @@ def test_the_file_of_the_workers_is_the_only_copy(counted, measured):
     found = counted[measured]
     assert found["here"] < NOISE
     assert 1 <= found["written"] < 1.01
-
-
-@each("workers", "double")
-def test_a_job_on_workers_copies_its_data_once(counted, measured):
-    found = counted[measured]
-    assert found["here"] < NOISE
-    assert 1 <= found["written"] < 1.05  # the targets are in it, too
-    assert found["worker"] < NOISE
-
-
-@each("here", "double")
-def test_a_job_in_this_process_copies_its_data_once(counted, measured):
-    assert 1 - NOISE < counted[measured]["here"] < 1 + NOISE

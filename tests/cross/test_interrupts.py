@@ -23,20 +23,18 @@ pytestmark = pytest.mark.timeout(300)
 
 EVERYWHERE = ["data", "first step", "epoch", "callback", "validation", "checkpoint", "evaluate", "predict"]
 ON_WORKERS = ["cold start", "meeting", "warm start", "result", "compare"]
-#: Interrupts of the first call of a session, while it imports a module.
-FIRST = {("workers", "loading"): "tfdistr.jobs.run", ("here", "import"): "tensorflow.python.framework.ops"}
 QUICK = {("python", "workers", "epoch"), ("r", "here", "callback")}
 
 
 class Session:
     """A session of a language, which makes one call after the other."""
 
-    def __init__(self, language: str, folder: Path, slow_import: str = "") -> None:
+    def __init__(self, language: str, folder: Path) -> None:
         self.folder = folder
         program = [sys.executable] if language == "python" else ["Rscript", "--no-init-file"]
         suffix = ".py" if language == "python" else ".R"
         paths = [str(PROGRAMS), *filter(None, [os.environ.get("PYTHONPATH")])]
-        own = {"PHASE_FOLDER": str(folder), "PHASE_IMPORT": slow_import, "PYTHONPATH": os.pathsep.join(paths)}
+        own = {"PHASE_FOLDER": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
         environment = {**os.environ, **own}
         self._output = open(folder / "output", "w+")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -133,20 +131,6 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
     yield session
     ended = {names: session.end() for names, session in started.items()}
     assert set(ended.values()) <= {0}, ended
-
-
-@pytest.mark.slow(reason="each phase runs a job and the job after it, in two sessions")
-@pytest.mark.parametrize("language", ["python", "r"])
-@pytest.mark.parametrize(("place", "phase"), FIRST)
-def test_ctrl_c_in_the_first_call(tmp_path: Path, language: str, place: str, phase: str) -> None:
-    session = Session(language, tmp_path, FIRST[place, phase])
-    try:
-        session.ask(phase, here=place == "here")
-        assert session.interrupt() == "interrupt KeyboardInterrupt"
-        assert session.says(TO_REACH) == "next 2"
-    finally:
-        status = session.end()
-    assert status == 0
 
 
 def cases() -> list[tuple[str, str, str]]:

@@ -67,16 +67,6 @@ def test_the_language_of_a_worker_changes_no_bit(
         assert difference(expected, found, 0.0) is None
 
 
-@pytest.mark.slow(reason="an R session for each worker")
-def test_a_run_goes_on_when_the_workers_have_changed_their_languages(tmp_path: Path) -> None:
-    def run(folder: str, **arguments: Any) -> dict[str, Any]:
-        return job("random", checkpoint_every=7, run_dir=str(tmp_path / folder), **arguments)
-
-    full = trained(tmp_path / "1", "mpi", MIXED[0], run("full"))
-    trained(tmp_path / "2", "mpi", MIXED[0], run("run", epochs=1))
-    assert difference(full, trained(tmp_path / "3", "mpi", MIXED[1], run("run", resume=True)), 0.0) is None
-
-
 def mismatch(received: str) -> dict[str, str | None]:
     return {
         "class": "JobMismatchError", "cause": None, "message": "All workers must run the same job.",

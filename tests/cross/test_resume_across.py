@@ -13,7 +13,6 @@ pytestmark = pytest.mark.timeout(900)
 
 #: The language that begins, and the one that resumes.
 PAIRS = [("r", "python"), ("python", "r")]
-WORKERS = {"call": "local_cluster", "arguments": {"workers": 2}}
 
 
 def job(**arguments: Any) -> dict[str, Any]:
@@ -72,38 +71,3 @@ def newest(run_dir: str) -> tuple[int, int]:
     names = sorted(path.stem for path in Path(run_dir, "checkpoints").glob("*.checkpoint"))
     epoch, step = names[-1].split("-")
     return int(epoch), int(step)
-
-
-OTHER_DATA = {"x": {"named": "few_images"}, "y": {"named": "few_labels"}}
-SAME_MODEL = (
-    "Cannot resume: the model differs from the saved run.",
-    "Pass the `model` function of the run, or start a new run in another `run_dir`.",
-)
-SAME_JOB = (
-    "Cannot resume: the job differs from the saved run. Only `epochs` may be larger.",
-    "Pass the arguments of that run, or another `run_dir`.",
-)
-DENSE = "Dense(trainable = TRUE, units = {}, activation = relu, use_bias = TRUE)"
-REFUSED = [
-    ({"model": {"named": "built_wide"}}, SAME_MODEL,
-     f"layer 1: {DENSE.format(17)}, where the checkpoint has {DENSE.format(16)}"),
-    ({"model": {"named": "by_sgd"}}, SAME_MODEL, "optimizer: SGD, where the checkpoint has Adam"),
-    ({"batch_size": 16, "seed": 4, **OTHER_DATA}, SAME_JOB,
-     "batch_size = 16, where the run has 32; seed = 4, where the run has 3; "
-     "examples = 64, where the run has 320"),
-    ({"cluster": WORKERS}, SAME_JOB, "workers = 2, where the run has 1"),
-]  # fmt: skip
-
-
-# Slow: trains in R and in Python, with workers.
-@pytest.mark.parametrize(("begins", "resumes"), mostly_slow(PAIRS, quick=[PAIRS[1]]))
-def test_another_job_in_the_other_language_is_refused(
-    both: Both, tmp_path: Path, begins: str, resumes: str
-) -> None:
-    run_dir = str(tmp_path / "run")
-    given = {"model": {"named": "built"}, "run_dir": run_dir}
-    both.ask(job(**given, epochs=1), begins)
-    for changes, (rule, fix), received in REFUSED:
-        observed = both.ask(job(**given | changes, resume=True), resumes)
-        said = {"message": rule, "received": received, "fix": fix}
-        assert observed == {"error": {"class": "ArgumentError", "cause": None, **said}}

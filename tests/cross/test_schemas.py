@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import documents
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tfdistr.rendezvous.config import tf_config
-from tfdistr.schemas import NAMES, load_schema, normalise, read, validate
-from tfdistr.schemas.normal_form import as_json
+from tfdistr.schemas import NAMES, load_schema, normalise, read
 
 PROGRAM = Path(__file__).parent / "programs" / "jsonlite.R"
 AUTO_UNBOX = (True, False)
@@ -68,23 +64,6 @@ def same(one: Any, other: Any) -> bool:
         close = math.isclose(one, other, rel_tol=1e-14, abs_tol=5e-324)
         return close or (math.isnan(one) and math.isnan(other))
     return type(one) is type(other) and one == other
-
-
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
-@pytest.mark.parametrize("name", WRITTEN)
-@given(data=st.data())
-def test_drawn_documents(rewrite: Rewrite, name: str, data: st.DataObject) -> None:
-    digits = data.draw(st.sampled_from(DIGITS), "digits")
-    decimals = None if digits in ("NA", 15) else 4
-    document = data.draw(documents(name, decimals), "document")
-    validate(name, document)
-    assert as_json(normalise(name, document)) == document
-    text = rewrite(
-        document, simplify=data.draw(st.booleans(), "simplify"), digits=digits,
-        auto_unbox=data.draw(st.sampled_from(AUTO_UNBOX), "auto_unbox"),
-        null=data.draw(st.sampled_from(NULL), "null"), na=data.draw(st.sampled_from(NA), "na"),
-    )  # fmt: skip
-    assert same(read(name, text), normalise(name, document)), text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -127,14 +127,3 @@ def test_data_frames_of_packages(both, maker):
 def needs(both: Both, package: str) -> None:
     if not ask(both, "installed", package=package):
         pytest.skip(f"R has no package {package}")
-
-
-@drawn(60, 150, values.arrays_of_python())
-def test_arrays_of_python_come_back_from_r(both, value):
-    made, expected = value
-    observed = ask(both, "of_python", value=made)
-    if expected == values.REFUSED:
-        check_refused(observed, value)
-    else:
-        assert "error" not in observed, (value, observed)
-        assert same(observed["arrays"], expected), (value, observed)

@@ -62,15 +62,4 @@ difference_of <- function(one, other, path = "") {
   if (!identical(one, other)) sprintf("%s: %s and %s", path, deparse1(one), deparse1(other))
 }
 
-# The same for a value of Python: its arrays after R has had it.
-back_from_r <- function(value) {
-  tryCatch(
-    {
-      converted <- tfdistr:::values_for_r(value)
-      list(type = typeof(converted), arrays = in_types$described(arrays_of(converted)))
-    },
-    error = described_error
-  )
-}
-
 # nolint end

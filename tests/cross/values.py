@@ -1,4 +1,4 @@
-"""Strategies of hypothesis: values of R and of Python, each with what the other language must have.
+"""Strategies of hypothesis: values of R, each with what Python must have.
 
 A value of R is drawn as R code, with its form in Python by hand: see ``described`` of in_types.py.
 ``REFUSED`` stands for a value that Python can't hold: an error of tfdistr must say so.
@@ -216,41 +216,3 @@ def frames_of_r(draw: st.DrawFn, maker: str = "data.frame") -> OfR:
 nothing = st.just(OfR("NULL", NONE))
 parts_of_lists = st.recursive(plain_arrays | factors(), lists_of_r, max_leaves=4)
 of_r = plain_arrays | factors() | nothing | objects | lists_of_r(parts_of_lists) | frames_of_r()
-
-
-# --- Arrays of Python
-
-#: What R gives back for each type of NumPy: R has no smaller numbers, and no larger integers.
-IN_R = {
-    "bool": "bool", "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32", "int32": "int32",
-    "uint32": "float64", "int64": "float64", "uint64": "float64", "float16": "float64",
-    "float32": "float64", "float64": "float64", "text": "text",
-}  # fmt: skip
-
-
-def _values_of(kind: str) -> st.SearchStrategy[Any]:
-    if kind == "bool":
-        return st.booleans()
-    if kind == "text":
-        return texts
-    if kind.startswith("float"):
-        return st.floats(width=int(kind.removeprefix("float")), allow_nan=True)
-    limits = np.iinfo(kind)
-    return st.integers(int(limits.min), int(limits.max)) | st.integers(0, 100)
-
-
-@st.composite
-def arrays_of_python(draw: st.DrawFn) -> tuple[Described, Described]:
-    """An array, and what it is after R has had it."""
-    kind = draw(st.sampled_from(sorted(IN_R)))
-    shape = draw(shapes)
-    size = math.prod(shape)
-    values = draw(st.lists(_values_of(kind), min_size=size, max_size=size))
-    back = IN_R[kind]
-    if kind == "int32" and -(2**31) in values:
-        back = "float64"
-    if any(isinstance(value, int) and abs(value) > 2**53 for value in values):
-        return array(kind, values, shape), REFUSED
-    if back == "float64":
-        return array(kind, values, shape), array(back, [float(value) for value in values], shape)
-    return array(kind, values, shape), array(back, values, shape)

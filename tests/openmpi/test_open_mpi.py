@@ -74,7 +74,10 @@ def pmix(lab: slurm_lab.Lab) -> slurm_lab.Lab:
     return lab
 
 
-BY_SLURM = 'cluster=tfdistr.slurm_cluster(nodes=2, tasks_per_node=1), communication="mpi"'
+BY_SLURM = (
+    "cluster=tfdistr.slurm_cluster(nodes=2, workers_per_host=1), "
+    'strategy=tfdistr.multi_worker_mirrored(communication="mpi")'
+)
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,7 @@ def test_a_config_that_is_not_valid_is_a_row(monkeypatch, of_cluster):
     [
         ({"timeout": 0}, "`timeout` must be a number of seconds above 0."),
         ({"hosts": []}, "`hosts` must be a list of at least one host."),
+        ({"hosts": ["a", 3]}, "`hosts` must be names or addresses, as text."),
         ({"hosts": ["-oProxyCommand=x"]}, "Each host must be a name or an address"),
         ({"hosts": ["a"], "config": "{}"}, "Give `config` or `hosts`, not both."),
         ({"hosts": ["a"], "ssh": "'"}, "`ssh` must be a program and its options, written as for a shell."),

@@ -1,9 +1,7 @@
 """``distributed_fit()`` with real workers: the result of one worker, and what is said when they fail."""
 
-import os
 import re
 import runpy
-import signal
 import stat
 import tempfile
 import threading
@@ -34,7 +32,7 @@ def model() -> keras.Model:
 
 
 CASES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").read_text(), re.MULTILINE)
-QUICK = ["arrays", "sample_weight", "mixed_data_frame", "function_of_batches", "steps", "per_worker_batch"]
+QUICK = ["arrays", "sample_weight", "mixed_data_frame", "function_of_batches", "per_worker_batch"]
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +51,7 @@ def joined(request, tmp_path_factory, with_pandas) -> list[Path]:
 def test_two_processes_equal_this_one(joined, case, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # Keras's, about the data that it is given
-        fit = runpy.run_path(str(PROGRAMS / "joined.py"), run_name="joined")["run"](case, str(tmp_path), 1)
-    if case == "early_stopping":
-        assert len(fit.history["loss"]) == 3
+        runpy.run_path(str(PROGRAMS / "joined.py"), run_name="joined")["run"](case, str(tmp_path), 1)
     with np.load(tmp_path / f"{case}.npz") as expected:
         assert any(np.abs(expected[name]).max() > 0 for name in expected.files)
         for folder in joined:
@@ -142,25 +138,6 @@ def test_the_worker_that_failed_is_named(tmp_path, monkeypatch):
     assert not any(is_there(worker.pid) for worker in error.workers)
     module.remove_temporary()
     assert Path(error.log).exists(), "the logs of a job that failed are kept"
-
-
-class Kill(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        if self.model.distribute_strategy.worker_index == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_worker_that_is_killed_ends_the_job(tmp_path):
-    cluster = tfdistr.local_cluster(workers=2)
-    with pytest.raises(WorkerFailedError) as caught:
-        tfdistr.distributed_fit(
-            model, X, Y, epochs=50, cluster=cluster, callbacks=[Kill()], run_dir=tmp_path / "run"
-        )
-    error = caught.value
-    assert (error.worker, error.exit_code, error.traceback) == (1, -signal.SIGKILL, None)
-    assert "was killed by SIGKILL" in error.message
-    assert error.log == str(tmp_path / "run" / "logs" / "worker-1.log")
-    assert not any(is_there(worker.pid) for worker in error.workers)
 
 
 def test_workers_that_do_not_start_in_time_are_named_and_their_logs_kept(tmp_path, monkeypatch):

@@ -39,6 +39,7 @@ def test_tensorflow_is_not_imported_before_it_is_needed():
         "import sys, tfdistr\n"
         "tfdistr.tf_config(worker=['a:1', 'b:2']); tfdistr.local_cluster(); tfdistr.distributed_fit\n"
         "tfdistr.load_dataset('digits').arrays(); tfdistr.FitResult; tfdistr.TfdistrError\n"
+        "tfdistr.testing.assert_same_fit\n"
         "print({'tensorflow', 'keras'} & set(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

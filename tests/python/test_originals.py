@@ -27,10 +27,7 @@ ALONE = {"TF_CONFIG": "{}"}
 #: What a script has for each replica.
 PER_REPLICA: Mapping[str, Mapping[str, float]] = {
     "four_workers.py": {"per_worker_batch_size": 64},
-    "two_machines.py": {},
-    "mirrored_fit.py": {"BATCH_SIZE_PER_REPLICA": 64},
     "custom_loop.py": {"BATCH_SIZE_PER_REPLICA": 64},
-    "hpc.py": {"batch_size_per_worker": 32, "learning_rate_per_worker": 0.02},
 }
 
 #: What a process has trained, by name.
@@ -62,9 +59,7 @@ def undistributed(script: str, replicas: int) -> str:
     return text
 
 
-def run(
-    text: str, folders: Sequence[Path], environments: Sequence[Mapping[str, str]], devices: int = 0
-) -> list[Values]:
+def run(text: str, folders: Sequence[Path], environments: Sequence[Mapping[str, str]]) -> list[Values]:
     """Return the results of each process that runs the script. Several may share one folder."""
     commands = []
     for number, folder in enumerate(folders):
@@ -72,8 +67,7 @@ def run(
         script = folder / "script.py"
         script.write_text(text)
         results = folder / f"results-{number}.npz"
-        command = [sys.executable, str(ORIGINALS / "run.py"), str(script), str(results)]
-        commands.append(command + ([str(devices)] if devices else []))
+        commands.append([sys.executable, str(ORIGINALS / "run.py"), str(script), str(results)])
     ended = run_commands(commands, [os.environ | NO_GPU | env for env in environments], 240)
     for process in ended:
         assert process.status == 0, process.output[-4000:]
@@ -87,11 +81,9 @@ def one_process(text: str, folder: Path, environment: Mapping[str, str] = ALONE)
     return values
 
 
-def cluster(workers: int, *, chief: bool = False) -> list[dict[str, str]]:
+def cluster(workers: int) -> list[dict[str, str]]:
     """The environments of the tasks of a cluster on this machine."""
-    first, *others = (f"127.0.0.1:{port}" for port in free_ports(workers))
-    jobs = {"chief": first, "worker": others} if chief else {"worker": [first, *others]}
-    return tfdistr.tf_config(**jobs).environments()
+    return tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)]).environments()
 
 
 def assert_as_one(workers: list[Values], one: Values) -> None:
@@ -107,36 +99,8 @@ def test_four_workers(tmp_path):
     assert_as_one(run(text, [tmp_path] * 2, cluster(2)), one)
 
 
-def test_two_machines(tmp_path):
-    one = one_process(original("two_machines.py"), tmp_path)  # TensorFlow's strategy has a cluster_resolver
-    assert "evaluated accuracy" in one
-    text = renamed("two_machines.py", STOCK, STOCK)
-    assert_as_one(run(text, [tmp_path] * 2, cluster(2, chief=True)), one)
-    assert [path.name for path in tmp_path.glob("*.keras")] == ["digits.keras"]
-    assert not list(tmp_path.glob("workertemp*"))
-
-
-def test_hpc(tmp_path):
-    one = one_process(undistributed("hpc.py", 2), tmp_path)
-    assert_as_one(run(renamed("hpc.py", STOCK, STOCK), [tmp_path] * 2, cluster(2)), one)
-    check_writers(tmp_path / "out")
-
-
-def check_writers(folder: Path) -> None:
-    """The chief has written after each epoch."""
-    assert sorted(path.name for path in folder.iterdir()) == ["1.keras", "2.keras", "3.keras", "log.csv"]
-    assert len((folder / "log.csv").read_text().splitlines()) == 4
-
-
 def test_custom_loop_on_workers(tmp_path):
     one = one_process(undistributed("custom_loop.py", 2), tmp_path)
     text = renamed("custom_loop.py", "MirroredStrategy", STOCK)
     machines = [tmp_path / str(number) for number in range(2)]  # each saves a checkpoint of its own
     assert_as_one(run(text, machines, cluster(2)), one)
-
-
-def test_mirrored_on_two_devices(tmp_path):
-    script = "mirrored_fit.py"
-    one = one_process(undistributed(script, 2), tmp_path)
-    text = renamed(script, "MirroredStrategy", "MirroredStrategy")
-    assert_as_one(run(text, [tmp_path], [ALONE], devices=2), one)

@@ -6,7 +6,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 from site_browser import SITE, Browser
 
 pytestmark = [pytest.mark.slow(reason="a browser opens each page twice"), pytest.mark.timeout(600)]
@@ -86,46 +85,3 @@ def test_each_page_loads_without_errors_and_fits_a_phone(browser: Browser):
         if not browser.find_elements(By.CSS_SELECTOR, "article h1, body > h1"):
             wrong.append(f"{path} has no heading")
     assert not wrong, "\n".join(wrong)
-
-
-def test_tabs_of_r_and_python_change_together_and_are_kept(browser: Browser):
-    browser.look()
-    browser.page("start.html")
-    labels = browser.find_elements(By.CSS_SELECTOR, ".tabbed-labels label:nth-child(2)")
-    code = browser.find_elements(By.CSS_SELECTOR, ".tabbed-block")
-    assert len(labels) >= 3
-    assert [part.is_displayed() for part in code] == [True, False] * len(labels)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", labels[0])
-    labels[0].click()
-    turned = [False, True] * len(labels)
-    WebDriverWait(browser, 10).until(lambda _: [part.is_displayed() for part in code] == turned)
-    browser.page("index.html")
-    first = browser.find_elements(By.CSS_SELECTOR, ".tabbed-block")[:2]
-    WebDriverWait(browser, 10).until(lambda _: [part.is_displayed() for part in first] == [False, True])
-
-
-def _found(browser: Browser, words: str) -> list[str]:
-    """The addresses of what the search of the open page finds."""
-    box = browser.find_element(By.CSS_SELECTOR, "input.md-search__input")
-    browser.execute_script("document.querySelector('#__search').click()")
-    box.send_keys(words)
-    links = (By.CSS_SELECTOR, "a.md-search-result__link")
-    WebDriverWait(browser, 30).until(lambda _: browser.find_elements(*links))
-    return [link.get_attribute("href") for link in browser.find_elements(*links)]
-
-
-@pytest.mark.parametrize(
-    ("words", "pages"),
-    [
-        ("virtual_workers", ["exact", "python/distributed_fit"]),
-        ("StepTimeoutError", ["errors", "python/StepTimeoutError"]),
-        ("slurm_cluster", ["engines/slurm", "python/slurm_cluster", "r/slurm_cluster"]),
-    ],
-)
-def test_the_search_finds_guides_and_both_references(browser: Browser, words: str, pages: list[str]):
-    browser.look()
-    browser.page("index.html")
-    found = _found(browser, words)
-    for page in pages:
-        address = (SITE / f"{page}.html").as_uri()
-        assert any(link.startswith(address) for link in found), f"{page} is not among {found}"

@@ -8,18 +8,8 @@ thousands of times: without that, the import takes a tenth less time.
 import atexit
 import functools
 import gc
-import json
-import os
-import sys
-import time
 import typing
 
 gc.set_threshold(10_000, 10, 10)
 atexit.register(gc.freeze)  # before all others, so it runs after them
 typing.compile = functools.cache(compile)  # a global of the module, in the place of the builtin
-
-# Workers whose clocks are wrong: the seconds by which they are ahead, by the index that ends their command.
-_last = (sys.orig_argv or [""])[-1]  # in R there are none
-_ahead = json.loads(os.environ.get("TFDISTR_TESTS_CLOCKS", "{}")).get(_last)
-if _ahead is not None:
-    time.time = functools.partial(lambda right: right() + _ahead, time.time)

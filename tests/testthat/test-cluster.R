@@ -67,20 +67,9 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(local_cluster(1.5), "`workers` must be a whole number")
   refused(local_cluster("gpus"), "`workers` has no value \"gpus\" any more.*Pass gpus_per_worker = 1")
-  without <- c(CUDA_VISIBLE_DEVICES = "")
-  refused(local_cluster(gpus_per_worker = 1, env = without), "`gpus_per_worker` times the workers")
   expect_identical(local_cluster(3, gpus_per_worker = 0)$gpus, list("-1", "-1", "-1"))
   expect_identical(local_cluster(1, cores_per_worker = 1)$cores_per_worker, 1L)
-  refused(local_cluster(1000, cores_per_worker = 1000), "`cores_per_worker` times the workers")
-  refused(local_cluster(env = "1"), "`env` must map the names")
-  refused(local_cluster(env = list(A = 1)), "`env` must give A a value that is text")
-  refused(local_cluster(env = c(TF_CONFIG = "{}")), "`env` must not set TF_CONFIG")
   expect_false(local_cluster(warm = FALSE)$warm)
-  refused(local_cluster(warm = 1), "`warm` must be true or false")
-  refused(local_cluster(tuning = "yes"), "`tuning` must be true or false")
-  refused(local_cluster(follow = 1), "`follow` must be true or false")
-  refused(local_cluster(start_timeout = 0), "`start_timeout` must be a number of seconds")
-  refused(local_cluster(heartbeat_timeout = 0), "`heartbeat_timeout` must be")
 })
 
 test_that("slurm_cluster() describes workers that Slurm starts, and checks its arguments", {
@@ -97,8 +86,6 @@ test_that("slurm_cluster() describes workers that Slurm starts, and checks its a
   expect_identical(unlist(cluster$setup), c("a", "b"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
   refused(slurm_cluster(), "Outside an allocation of Slurm, `nodes` must say")
-  refused(slurm_cluster(2, workers = 3), "`workers` must be a multiple of the number of nodes")
-  refused(slurm_cluster(1, time = "soon"), "`time` must be a Slurm time limit")
   refused(slurm_cluster(1, options = c("mem", "exclusive")), "`options` must map the long names")
   withr::local_envvar(PATH = "/nowhere")
   expect_error(
@@ -122,10 +109,8 @@ test_that("ray_cluster() describes workers in actors of Ray, and checks its argu
   expect_identical(cluster$resources_per_worker, list(memory = 1000000000L))
   expect_identical(cluster$runtime_env, list(pip = "a"))
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
-  refused(ray_cluster(0), "`workers` must be a whole number")
   refused(ray_cluster(resources_per_worker = c(CPU = 2)), "Pass cores_per_worker = 2, and leave CPU out")
   refused(ray_cluster(resources_per_worker = 2), "`resources_per_worker` must map names of Ray resources")
-  refused(ray_cluster(placement_strategy = "spread"), "`placement_strategy` must be one of")
 })
 
 test_that("ssh_cluster() describes workers on several hosts, and checks its arguments", {
@@ -144,19 +129,9 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
   expect_snapshot(cluster)
   expect_true(ssh_cluster("a", tunnels = TRUE)$tunnels)
   refused <- function(code, message) expect_error(code, message, class = "tfdistr_error_argument")
-  refused(ssh_cluster(character()), "`hosts` must be a list of at least one host")
-  refused(ssh_cluster("a", workers_per_host = 0), "`workers_per_host` must be a whole number")
   refused(
     ssh_cluster("a", workers = 3, workers_per_host = 2),
     "`workers` must be `workers_per_host` times the number of hosts.*Pass workers = 2"
-  )
-  refused(ssh_cluster("ssh://a"), "Each host of ssh_cluster\\(\\) must be a name or an address")
-  refused(
-    distributed_fit(
-      small_model, matrix(1, 2), 1:2,
-      cluster = ssh_cluster("a", tunnels = TRUE), strategy = multi_worker_mirrored(communication = "mpi")
-    ),
-    "needs connections from host to host, which ssh tunnels do not carry"
   )
 })
 

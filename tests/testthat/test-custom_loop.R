@@ -1,32 +1,3 @@
-test_that("a strategy by name is that of the function for it", {
-  withr::local_envvar(TF_CONFIG = NA)
-  # Whole numbers arrive as such, though R's are doubles.
-  strategy <- make_strategy("multi_worker_mirrored", bytes_per_pack = 1024^2, start_timeout = 7)
-  expect_s3_class(strategy, "tfdistr.strategies.multi_worker_mirrored.MultiWorkerMirroredStrategy")
-  expect_identical(strategy$num_workers, 1L)
-  expect_s3_class(make_strategy(), "tfdistr.strategies.multi_worker_mirrored.MultiWorkerMirroredStrategy")
-})
-
-test_that("one worker gets all rows, and what can't be split is an error", {
-  withr::local_envvar(TF_CONFIG = NA)
-  tf <- reticulate::import("tensorflow")
-  dataset <- tf$data$Dataset$range(5L)$batch(2L)
-  rows <- function(dataset) lapply(reticulate::iterate(dataset), function(batch) as.integer(batch$numpy()))
-  expected <- list(0:1, 2:3, 4L)
-  expect_identical(rows(distribute(dataset)), expected)
-  strategy <- make_strategy()
-  expect_identical(rows(distribute(dataset, strategy)), expected)
-  expect_identical(with(strategy$scope(), rows(distribute(dataset))), expected)
-
-  refused <- function(code, message) {
-    expect_error(code, message, class = "tfdistr_error_argument", fixed = TRUE)
-  }
-  refused(distribute(1:5), "`dataset` must be a tf$data$Dataset.")
-  refused(distribute(dataset, "mirrored"), "`strategy` must be a strategy")
-  withr::local_envvar(cluster_env(tf_config(worker = c("a:1", "b:2"), type = "worker", index = 1)))
-  refused(distribute(dataset), "distribute() needs the strategy")
-})
-
 test_that("the place of this process is that of TF_CONFIG, of the launcher, or that of a process alone", {
   place <- function(...) {
     withr::with_envvar(c(TF_CONFIG = NA, PMI_RANK = NA, PMI_SIZE = NA, ...), {

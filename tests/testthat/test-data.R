@@ -60,19 +60,6 @@ in_python <- function(value, convert = python_data) {
   list(reticulate::py_str(array$dtype), shape, reticulate::py_to_r(array$tolist()))
 }
 
-test_that("a factor is class numbers from 0 as a target, and text elsewhere", {
-  levels <- factor(c("b", "a", "c"), levels = c("c", "b", "a"))
-  expect_identical(in_python(levels, python_targets), list("int32", 3L, c(1L, 2L, 0L)))
-  expect_identical(in_python(levels)[-1L], list(3L, c("b", "a", "c")))
-  expect_identical(in_python(c(1, 2), python_targets), list("float64", 2L, c(1, 2)))
-  named <- python_targets(list(a = levels, b = c("u", "v", "w")), "y")
-  expect_identical(as.vector(reticulate::py_to_r(named[["a"]])), c(1L, 2L, 0L))
-  expect_identical(in_python(data.frame(levels, n = 1:3), python_targets)[[3L]][[1L]], c(1, 1))
-  square <- structure(factor(c("a", "b", "a", "c")), dim = c(2L, 2L))
-  expect_identical(in_python(square), list("object", c(2L, 2L), list(c("a", "a"), c("b", "c"))))
-  expect_identical(in_python(square, python_targets)[[3L]], list(c(0L, 0L), c(1L, 2L)))
-})
-
 test_that("tables and columns of nanoarrow are read by Arrow's C interface", {
   skip_if_not_installed("nanoarrow")
   frame <- data.frame(a = 1:2, b = c(0.5, 1))
@@ -87,18 +74,6 @@ test_that("tables and columns of nanoarrow are read by Arrow's C interface", {
     expect_error(python_data(value, "x"), message, fixed = TRUE, class = "tfdistr_error_argument")
   }
   refused(text, "Received: a stream: Cannot import released Arrow Stream")
-})
-
-test_that("a fit takes tables of nanoarrow, and its predictions take columns by their names", {
-  skip_if_not_installed("nanoarrow")
-  digits <- some_digits()
-  frame <- as.data.frame(matrix(digits$x, nrow(digits$x))[, 20:23])
-  stream <- function(data) nanoarrow::as_nanoarrow_array_stream(data)
-  fitted <- function(x, y) distributed_fit(small_model, x, y, seed = 1, verbose = 0)
-  expected <- fitted(frame, digits$y)
-  fit <- fitted(stream(frame), nanoarrow::as_nanoarrow_array(digits$y))
-  expect_identical(fit$history, expected$history)
-  expect_identical(predict(fit, stream(rev(frame))), predict(expected, frame))
 })
 
 test_that("tables, columns and readers of arrow are read by Arrow's C interface", {
@@ -161,14 +136,6 @@ test_that("what can't be an array is an error that names the part", {
   refused(list(a = 1, a = 2), "`x` must have a different name for each of its parts.")
   refused(list(a = 1, 2), "Received: 1 of 2 parts without a name")
   refused(data.frame(a = 1, a = 2, check.names = FALSE), "Received: the name 'a' more than once")
-})
-
-test_that("a sparse matrix is no array", {
-  skip_if_not_installed("Matrix")
-  # A recommended package, which comes with R: no dependency.
-  sparse <- getExportedValue("Matrix", "sparseMatrix")(1:2, 2:1, x = c(1, 2))
-  expect_error(python_data(sparse, "x"), "Fix: Convert it with as.matrix()", fixed = TRUE)
-  expect_error(python_data(list(a = sparse), "x"), "`x$a` must hold numbers", fixed = TRUE)
 })
 
 test_that("text of other encodings is the same text", {

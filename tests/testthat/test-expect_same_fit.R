@@ -65,45 +65,15 @@ test_that("a layer that draws is the reason, and virtual workers are the fix", {
   expect_identical(fits[[1L]]$model$get_weights(), fits[[2L]]$model$get_weights())
 })
 
-test_that("a loss of R that is a sum is the reason", {
-  skip_slow("two more trainings")
-  total <- function(y_true, y_pred) reticulate::import("keras")$ops$sum((y_true - y_pred)^2)
-  summed <- function() network(loss = total)
-  expect_reason(
-    suppressWarnings(expect_same_fit(summed, x, y), classes = "tfdistr_warning_batch_loss"), apart,
-    "Known: those on 2 workers are 1/2 of those on 1 worker.",
-    "Reason: the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.", # nolint: line_length_linter.
-    "Fix: Return the mean over the rows, or one loss for each row; or use a Keras loss with reduction = \"sum\"." # nolint: line_length_linter.
-  )
-})
-
 test_that("what no comparison can do is an error", {
   refused <- function(code, ...) {
     error <- expect_error(code, class = "tfdistr_error_argument")
     for (part in c(...)) expect_match(conditionMessage(error), part, fixed = TRUE)
   }
-  refused(
-    expect_same_fit(plain, x, y, workers = 2),
-    "`workers` must have at least two different numbers of workers, to compare the results.",
-    "Fix: Pass workers = c(1, 2), for example."
-  )
-  refused(
-    expect_same_fit(plain, x, y, tolerance = -1),
-    "`tolerance` must be a number of at least 0.", "Received: -1",
-    "Fix: Pass tolerance = 1e-6, or 0 for bitwise identical results."
-  )
   refused(expect_same_fit(plain, x, y, 3), "Further arguments must be named.")
   refused(
     expect_same_fit(distributed_fit(plain, x, y, verbose = 0), x, y),
     "`model` must be a function that builds and compiles a model, or a compiled model.",
     "the model of the fit: fit$model."
   )
-})
-
-test_that("a model that fails is an error that names the worker and their number", {
-  error <- expect_error(
-    expect_same_fit(function() stop("no model here"), x, y), "Worker 0 of 1 on .*no model here",
-    class = "tfdistr_error_worker_failed"
-  )
-  unlink(dirname(dirname(error$log)), recursive = TRUE) # the folder of a job that failed is kept
 })

@@ -27,25 +27,3 @@ test_that("a model with an R function cannot go", {
     class = "tfdistr_error_argument"
   )
 })
-
-test_that("a model whose class overrides compile() goes with the arguments of its compile()", {
-  python <- reticulate::py_run_string(paste(
-    "import keras",
-    "class Task(keras.Sequential):",
-    "    def compile(self, optimizer='auto', loss='auto', *, temperature=1.0, **kwargs):",
-    "        optimizer = keras.optimizers.Adam(0.01) if optimizer == 'auto' else optimizer",
-    "        loss = 'sparse_categorical_crossentropy' if loss == 'auto' else loss",
-    "        super().compile(optimizer=optimizer, loss=loss, **kwargs)",
-    "        self.temperature = temperature",
-    sep = "\n"
-  ), convert = FALSE)
-  layers <- reticulate::import("keras")$layers
-  digits <- some_digits()
-  model <- python$Task(list(layers$Flatten(), layers$Dense(10L, activation = "softmax")))
-  model$compile(metrics = list("accuracy"), temperature = 2)
-  copy <- core()$as_model_factory(model)()
-  expect_identical(as.numeric(reticulate::py_to_r(copy$temperature)), 2)
-  fit <- distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2, env = no_gpus()), seed = 1)
-  expect_identical(reticulate::py_id(fit$model), reticulate::py_id(model))
-  expect_named(fit$history, c("accuracy", "loss"), ignore.order = TRUE)
-})

@@ -5,11 +5,7 @@
 # nolint start: object_usage_linter. The functions of testthat and of helper-jobs.R.
 # What a script has for each replica.
 per_replica <- list(
-  four_workers.R = c(per_worker_batch_size = "64L"),
-  two_machines.R = character(),
-  hpc.R = c(batch_size_per_worker = "32L", learning_rate_per_worker = "0.02"),
-  mirrored_fit.R = c(BATCH_SIZE_PER_REPLICA = "64L"),
-  custom_loop.R = c(BATCH_SIZE_PER_REPLICA = "64L")
+  hpc.R = c(batch_size_per_worker = "32L", learning_rate_per_worker = "0.02")
 )
 
 # Replaces one place in a text.
@@ -24,8 +20,10 @@ original <- function(script) {
 }
 
 # The text of a script with another strategy, and its package: nothing else changes.
-renamed <- function(script, stock, new) {
-  text <- replace_once(original(script), sprintf("tf$distribute$%s(", stock), new)
+changed <- function(script) {
+  text <- replace_once(
+    original(script), "tf$distribute$MultiWorkerMirroredStrategy(", "multi_worker_mirrored_strategy("
+  )
   replace_once(text, "library(keras3)\n", "library(keras3)\nlibrary(tfdistr)\n")
 }
 
@@ -39,13 +37,13 @@ undistributed <- function(script, replicas) {
     )
   }
   strategy <- "strategy <- tf\\$distribute\\$\\w+(\\((?:[^()]++|(?1))*\\))" # parentheses may be in others
-  changed <- sub(strategy, "strategy <- tf$distribute$get_strategy()", text, perl = TRUE)
-  expect_false(identical(changed, text))
-  changed
+  without <- sub(strategy, "strategy <- tf$distribute$get_strategy()", text, perl = TRUE)
+  expect_false(identical(without, text))
+  without
 }
 
 # What each process that runs the script has trained; they share a folder.
-run_original <- function(text, configs, devices = NULL, frame = parent.frame()) {
+run_original <- function(text, configs, frame = parent.frame()) {
   folder <- withr::local_tempdir(.local_envir = frame)
   script <- file.path(folder, "script.R")
   writeLines(text, script)
@@ -53,7 +51,7 @@ run_original <- function(text, configs, devices = NULL, frame = parent.frame()) 
   results <- file.path(folder, sprintf("results-%d.rds", seq_along(configs)))
   here <- environment()
   started <- Map(function(result, config) {
-    start_script("originals/run.R", c(result, script, devices), c(env, config), here)
+    start_script("originals/run.R", c(result, script), c(env, config), here)
   }, results, configs)
   for (one in started) {
     one$process$wait(200000)
@@ -64,42 +62,22 @@ run_original <- function(text, configs, devices = NULL, frame = parent.frame()) 
 
 alone <- list(c(TF_CONFIG = "{}"))
 
-workers <- function(count, chief = FALSE) {
-  addresses <- paste0("127.0.0.1:", module_of_core("network.ports")$free_ports(as.integer(count)))
-  cluster_env(if (chief) tf_config(addresses[-1L], chief = addresses[[1L]]) else tf_config(addresses))
+workers <- function(count) {
+  cluster_env(tf_config(paste0("127.0.0.1:", module_of_core("network.ports")$free_ports(as.integer(count)))))
 }
 
-expect_as_one <- function(run, text, config = alone) {
-  one <- run_original(text, config)$results[[1L]]
+expect_as_one <- function(run, text) {
+  one <- run_original(text, alone)$results[[1L]]
   expect_lt(tail(one$history$loss, 1L), one$history$loss[[1L]])
   for (result in run$results) expect_equal(result, one, tolerance = 1e-6)
 }
 
-changed <- function(script) renamed(script, "MultiWorkerMirroredStrategy", "multi_worker_mirrored_strategy(")
 # nolint end
-
-test_that("the script for four workers trains on two", {
-  run <- run_original(changed("four_workers.R"), workers(2L))
-  expect_length(run$results, 2L)
-  expect_as_one(run, undistributed("four_workers.R", 2L), workers(1L))
-})
 
 test_that("a script with the options of TensorFlow trains on two workers", {
   run <- run_original(changed("hpc.R"), workers(2L))
   expect_as_one(run, undistributed("hpc.R", 2L))
   expect_setequal(list.files(file.path(run$folder, "out")), c("1.keras", "2.keras", "3.keras", "log.csv"))
-})
-
-test_that("a chief and a worker train and load what the chief has saved", {
-  skip_slow("the same job in more processes")
-  run <- run_original(changed("two_machines.R"), workers(2L, chief = TRUE))
-  expect_as_one(run, original("two_machines.R")) # TensorFlow's strategy has a cluster_resolver
-})
-
-test_that("a lesson for MirroredStrategy, with a loop of its own, trains on two workers", {
-  skip_slow("the same job in more processes")
-  text <- renamed("custom_loop.R", "MirroredStrategy", "multi_worker_mirrored_strategy(")
-  expect_as_one(run_original(text, workers(2L)), undistributed("custom_loop.R", 2L))
 })
 
 test_that("options that are created before the call are an error that names the way", {
@@ -117,10 +95,4 @@ test_that("options that are created before the call are an error that names the 
   expect_identical(started$process$get_exit_status(), 1L)
   said <- gsub("\\s+", " ", started$output())
   expect_match(said, "Create its TensorFlow arguments in the call itself, not before.")
-})
-
-test_that("a lesson for MirroredStrategy trains on two devices", {
-  skip_slow("the same job in more processes")
-  text <- renamed("mirrored_fit.R", "MirroredStrategy", "make_strategy(\"mirrored\"")
-  expect_as_one(run_original(text, alone, devices = "2"), undistributed("mirrored_fit.R", 2L))
 })

@@ -36,13 +36,6 @@ test_that("with verbose = 2 there is a line for each epoch of the chief", {
   ))
 })
 
-test_that("what workers print is shown also with verbose = 0, and where the session is not interactive", {
-  printed <- c("[worker 1] a {line} of its output", "restart 1 of 2")
-  expect_identical(shown(0), printed)
-  rlang::local_interactive(FALSE)
-  expect_identical(shown("auto"), printed)
-})
-
 test_that("every display warns once of what all workers say", {
   for (verbose in 0:2) {
     display <- make_display(verbose)
@@ -60,11 +53,6 @@ test_that("every display warns once of what all workers say", {
   }
 })
 
-test_that("how far something is is a line", {
-  shown <- cli::cli_fmt(make_display(0)$event(list(event = "note", worker = 0L, message = "Waiting {here}.")))
-  expect_identical(shown, "Waiting {here}.")
-})
-
 test_that("where no bar can be drawn, verbose = 1 is 2", {
   withr::local_options(cli.dynamic = FALSE)
   expect_identical(shown(1), shown(2))
@@ -78,10 +66,4 @@ test_that("the bar shows the epoch, the steps and the metrics, and vanishes", {
   expect_match(text, "Epoch 1/2 .*2/4 +loss: 0[.]5000")
   expect_match(text, "Epoch 1/2  1.0 s  loss: 0.2500", fixed = TRUE)
   expect_match(text, "Epoch 2/2 +loss: 0[.]1250")
-})
-
-test_that("another verbose is an error", {
-  for (verbose in list(3, "loud", c(0, 1), NULL, NA)) {
-    expect_error(make_display(verbose), '`verbose` must be "auto"', class = "tfdistr_error_argument")
-  }
 })

@@ -38,35 +38,6 @@ test_that("a run in this process continues where it failed", {
   expect_identical(fit$history, expected$history)
   expect_identical(fit$model$get_weights(), expected$model$get_weights())
   expect_identical(fit$params$checkpoint_every, 2L)
-
-  expect_error(train(run_dir = run), "new or empty folder", class = "tfdistr_error_argument")
-  expect_error(
-    train(run_dir = run, resume = TRUE, shuffle = FALSE), "shuffle = FALSE, where the run has TRUE",
-    class = "tfdistr_error_argument"
-  )
-  expect_error(
-    train(run_dir = run, resume = TRUE, initial_epoch = 2), "initial_epoch = 2, where the run has 1",
-    class = "tfdistr_error_argument"
-  )
-})
-
-test_that("workers with R functions are started again from the last checkpoint", {
-  run <- withr::local_tempfile()
-  train <- function(run, ...) {
-    distributed_fit(
-      dropout_model, inputs, targets,
-      cluster = local_cluster(2), seed = 3, epochs = 3, batch_size = 16, run_dir = run, verbose = 0, ...
-    )
-  }
-  fails <- fails_once(withr::local_tempfile(), 2)
-  fit <- train(run, callbacks = fails, failures = on_failure(max_restarts = 1))
-  expect_true(any(grepl("failed-1", list.files(file.path(run, "logs")))))
-  expected <- distributed_fit(
-    dropout_model, inputs, targets,
-    cluster = local_cluster(2), seed = 3, epochs = 3, batch_size = 16, verbose = 0
-  )
-  expect_identical(fit$history, expected$history)
-  expect_identical(fit$model$get_weights(), expected$model$get_weights())
 })
 
 # Notes a random number of R at the beginning of each epoch, and fails once at that of number 2.

@@ -1,19 +1,3 @@
-test_that("Ctrl-C ends the workers and is R's interrupt", {
-  run_dir <- file.path(withr::local_tempdir(), "run")
-  script <- start_script("long-job.R", run_dir)
-  wait_until(function() any(grepl('"epoch_end"', events(run_dir))), 90, "training to begin")
-  workers <- pids(run_dir)
-  expect_length(workers, 2L)
-  expect_true(all(runs(workers)))
-
-  script$process$interrupt()
-  script$process$wait(15000)
-  expect_false(script$process$is_alive())
-  expect_match(script$output(), "result: interrupt condition")
-  expect_false(any(runs(workers)))
-  expect_false(dir.exists(file.path(run_dir, "tmp")))
-})
-
 test_that("R sessions started by hand with tf_config() join and train as one worker does", {
   results <- two_tasks("joined.R", cluster_env(tf_config(worker = free_addresses())))
   digits <- some_digits()
@@ -32,23 +16,6 @@ test_that("R sessions started by hand with tf_config() join and train as one wor
     expect_identical(results[[index]]$place, rep(list(list(index - 1L, 2L, index == 1L)), 2L))
     expect_identical(results[[index]]$hooked, 1) # what R packages do when Keras is imported came after it
   }
-})
-
-test_that("Keras's own fit trains under the strategy, with R functions, where jsonlite wrote TF_CONFIG", {
-  skip_slow("starts two R sessions")
-  cluster <- list(worker = free_addresses())
-  configs <- lapply(0:1, function(index) {
-    config <- list(cluster = cluster, task = list(type = "worker", index = index))
-    c(TF_CONFIG = as.character(jsonlite::toJSON(config, auto_unbox = TRUE)))
-  })
-  results <- two_tasks("stock.R", configs)
-  expect_equal(results[[1L]]$history, results[[2L]]$history, tolerance = 1e-6)
-  expect_equal(results[[1L]]$weights, results[[2L]]$weights, tolerance = 1e-6)
-  expect_identical(lapply(results, `[[`, "epochs"), list(0:1, 0:1))
-  expect_identical(vapply(results, `[[`, 1L, "index"), 0:1)
-  expect_identical(lapply(results, `[[`, "hooked"), list(1, 1))
-  expect_identical(vapply(results, `[[`, TRUE, "chief"), c(TRUE, FALSE))
-  expect_lt(results[[1L]]$history$loss[[2L]], results[[1L]]$history$loss[[1L]])
 })
 
 test_that("functions that a full disk refuses are an error that says so", {

@@ -90,26 +90,6 @@ def test_the_run_has_the_numbers_of_the_fit(train, tmp_path):
     check(run, fit.history, range(4))
 
 
-def test_a_run_that_fails_says_so(train, tmp_path):
-    folder = str(tmp_path)
-
-    def callbacks() -> list[Any]:
-        import keras
-
-        import tfdistr
-
-        def fail(epoch: int, logs: Any) -> None:
-            if tfdistr.is_chief():
-                raise RuntimeError("no more")
-
-        return [*to_folder(folder)(), keras.callbacks.LambdaCallback(on_epoch_end=fail)]
-
-    with pytest.raises(tfdistr.WorkerFailedError, match="no more"):
-        train(callbacks)
-    (run,) = runs(tmp_path)
-    assert status(run) == 1
-
-
 def test_a_callback_of_a_live_run_is_refused(train, tmp_path):
     from wandb.integration.keras import WandbMetricsLogger
 

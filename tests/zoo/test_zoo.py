@@ -70,18 +70,3 @@ def test_a_loss_of_a_detector_that_is_a_lambda_is_named() -> None:
     model.compile(box_loss=lambda y, p: y - p)
     with pytest.raises(tfdistr.ArgumentError, match=r"`loss` of Detector.compile\(\): a lambda"):
         as_model_factory(model)
-
-
-def test_a_preset_in_a_folder_gives_the_result_of_the_compiled_model(tmp_path: Path) -> None:
-    model = CASES["bert_classifier"].model()
-    folder = str(tmp_path / "preset")
-    model.save_to_preset(folder)
-
-    def load() -> Any:
-        made = keras_hub.models.TextClassifier.from_preset(folder)
-        made.compile(optimizer=keras.optimizers.Adam(0.01))
-        return made
-
-    from_preset = train(load, "bert_classifier", 2)
-    train(model, "bert_classifier", 2)
-    assert bits(from_preset.model) == bits(model)

@@ -21,9 +21,3 @@ def mobilenet_v2():
 @large(data=IMAGES, bound=ROUNDED)
 def convnext_tiny():
     return application(applications.ConvNeXtTiny)
-
-
-@large(data=IMAGES)
-def vgg16():
-    body = applications.VGG16(input_shape=(32, 32, 3), weights=None, include_top=False, pooling="avg")
-    return compiled(keras.Sequential([body, keras.layers.Dense(3, "softmax")]))

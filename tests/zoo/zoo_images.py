@@ -5,22 +5,16 @@ from typing import Any
 import keras
 import keras_hub
 import numpy as np
-from zoo import EXAMPLES, OF_BATCH, ROUNDED, ROWS, images, labelled_images, rng, zoo
+from zoo import EXAMPLES, OF_BATCH, ROWS, images, labelled_images, rng, zoo
 
-layers, models = keras.layers, keras_hub.models
+models = keras_hub.models
 SIDE = 32
-SHAPE = (SIDE, SIDE, 3)
 CLASSIFIED = labelled_images(SIDE)
 
 
 def compiled(model: Any, **arguments: Any) -> Any:
     model.compile(**{"optimizer": keras.optimizers.Adam(0.001)} | arguments)
     return model
-
-
-def with_sgd(model: Any, **arguments: Any) -> Any:
-    """Adam divides a gradient by its size: of one that is zero but for rounding, it makes a whole step."""
-    return compiled(model, optimizer=keras.optimizers.SGD(0.01, momentum=0.9), **arguments)
 
 
 def resnet(side: int | None = SIDE, stages: int = 3) -> Any:
@@ -34,12 +28,6 @@ def resnet(side: int | None = SIDE, stages: int = 3) -> Any:
 @zoo(data=CLASSIFIED, only_virtual=ROWS)
 def resnet_classifier():
     return compiled(models.ResNetImageClassifier(resnet(), num_classes=3))
-
-
-@zoo(data=CLASSIFIED)
-def vit_classifier():
-    backbone = models.ViTBackbone(SHAPE, (8, 8), num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=16)
-    return with_sgd(models.ViTImageClassifier(backbone, num_classes=3))
 
 
 BOXES = {
@@ -72,21 +60,3 @@ def segformer():
     )  # fmt: skip
     backbone = models.SegFormerBackbone(image_encoder=encoder, projection_filters=8)
     return compiled(models.SegFormerImageSegmenter(backbone, num_classes=2), loss="binary_crossentropy")
-
-
-@zoo(
-    data=({"images": images(SIDE), "token_ids": rng.integers(0, 20, (EXAMPLES, 6))}, np.arange(EXAMPLES) % 2),
-    predict_bound=ROUNDED,
-)
-def clip():
-    backbone = models.CLIPBackbone(
-        models.CLIPVisionEncoder(8, 8, 1, 2, 16, image_shape=SHAPE),
-        models.CLIPTextEncoder(20, 8, 8, 1, 2, 16, max_sequence_length=6),
-        projection_dim=8,
-    )
-    scores = layers.Dense(2)(layers.Multiply()([
-        backbone.get_vision_embeddings(backbone.input["images"]),
-        backbone.get_text_embeddings(backbone.input["token_ids"]),
-    ]))  # fmt: skip
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    return with_sgd(keras.Model(backbone.input, scores), loss=loss)

@@ -5,14 +5,12 @@ from typing import Any
 import keras
 import keras_hub
 import numpy as np
-from zoo import DRAWS, EXAMPLES, ROUNDED, rng, zoo
+from zoo import DRAWS, EXAMPLES, rng, zoo
 
 models = keras_hub.models
 WORDS, LENGTH = 30, 8
 SIZES = {"vocabulary_size": WORDS, "num_layers": 2, "hidden_dim": 8, "intermediate_dim": 16}
 HEADS = SIZES | {"num_heads": 2}
-GROUPED = SIZES | {"num_query_heads": 2, "num_key_value_heads": 1}
-
 TOKENS = rng.integers(3, WORDS, size=(EXAMPLES, LENGTH))
 MASK = np.arange(LENGTH) < rng.integers(2, LENGTH + 1, size=(EXAMPLES, 1))
 TEXT = {"token_ids": TOKENS * MASK, "padding_mask": MASK.astype("int32")}
@@ -46,16 +44,6 @@ def bert_classifier():
 @zoo(data=CONTINUED, only_virtual=DRAWS)
 def gpt2_causal_lm():
     return causal_lm("GPT2", **HEADS, max_sequence_length=LENGTH)
-
-
-@zoo(data=CONTINUED, predict_bound=ROUNDED)
-def gemma_causal_lm():
-    return causal_lm("Gemma", **GROUPED, head_dim=4)
-
-
-@zoo(data=CONTINUED)
-def mixtral_causal_lm():
-    return causal_lm("Mixtral", **GROUPED, num_experts=2)
 
 
 BOTH = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in TEXT.items()}

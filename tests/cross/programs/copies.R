@@ -1,8 +1,8 @@
 # nolint start: undesirable_operator_linter. The way of the data, without a job.
 # How often a large array of R is copied: prints, as JSON, memory in units of the array's size.
 #
-# Arguments: an empty folder; then, for each measurement, what is done ("read", "write", "here", "workers")
-# and the kind of the array. "here" comes last: this process imports TensorFlow for it.
+# Arguments: an empty folder; then, for each measurement, what is done ("read" or "write") and the kind of
+# the array.
 arguments <- commandArgs(TRUE)
 suppressPackageStartupMessages(library(tfdistr))
 
@@ -44,45 +44,6 @@ write <- function(x, folder) {
   tfdistr:::core()$save_value(sources$make_source(tfdistr:::python_data(x, "x")), folder, "job")
 }
 
-# One step. Each worker says how much memory of its own it has; the file of the job belongs to all of them.
-train <- function(x, cluster = NULL, run_dir = NULL) {
-  model <- function() {
-    keras <- reticulate::import("keras")
-    model <- keras$Sequential(list(keras$layers$Dense(1L, use_bias = FALSE)))
-    model$compile("sgd", "mse")
-    model
-  }
-  say <- function() {
-    keras <- reticulate::import("keras")
-    list(keras$callbacks$LambdaCallback(on_train_end = function(logs) {
-      if (!is.null(run_dir)) {
-        own <- format(memory("RssAnon"), scientific = FALSE)
-        writeLines(own, file.path(run_dir, paste0("own-", Sys.getpid())))
-      }
-    }))
-  }
-  distributed_fit(
-    model, x, rep(0, nrow(x)),
-    cluster = cluster, run_dir = run_dir, callbacks = say, steps_per_epoch = 1, seed = 1
-  )
-}
-
-own_of_workers <- function(run_dir) {
-  found <- list.files(run_dir, "^own-", full.names = TRUE)
-  stopifnot(length(found) == 2L)
-  max(as.numeric(vapply(found, readLines, "")))
-}
-
-on_workers <- function(x, small, folder) {
-  cluster <- local_cluster(2)
-  folders <- file.path(folder, c("small", "large"))
-  train(small, cluster, folders[[1L]])
-  here <- most_of(train(x, cluster, folders[[2L]]))
-  written <- file.size(file.path(folders[[2L]], "job.buffers"))
-  worker <- own_of_workers(folders[[2L]]) - own_of_workers(folders[[1L]])
-  list(here = here, written = written, worker = worker)
-}
-
 measure <- function(what, kind, folder) {
   dir.create(folder)
   x <- made(kind, rows)
@@ -96,12 +57,7 @@ measure <- function(what, kind, folder) {
       write(small, folder)
       here <- most_of(write(x, folder))
       list(here = here, written = file.size(file.path(folder, "job.buffers")))
-    },
-    here = {
-      train(small)
-      list(here = most_of(train(x)))
-    },
-    workers = on_workers(x, small, folder)
+    }
   )
   of_python <- inherits(x, "python.builtin.object")
   size <- if (of_python) reticulate::py_to_r(x$nbytes) else as.numeric(object.size(x))

@@ -53,7 +53,7 @@ call <- function(phase, here, run_dir) {
   switch(phase,
     data = if (here) fit(inputs = slow_data, targets = NULL) else fit(callbacks = list(phases$Written())),
     "cold start" = , meeting = fit(on = local_cluster(2, warm = FALSE)),
-    "warm start" = , loading = , import = fit(),
+    "warm start" = fit(),
     "first step" = fit(compiling_model),
     epoch = fit(callbacks = in_epoch(wait)),
     callback = fit(callbacks = in_epoch(60)),

@@ -58,7 +58,7 @@ def call(phase: str, here: bool, run_dir: str) -> Any:
             return fit(callbacks=[phases.Written()])
         case "cold start" | "meeting":
             return fit(cluster=tfdistr.local_cluster(2, warm=False))
-        case "warm start" | "loading" | "import":
+        case "warm start":
             return fit()
         case "first step":
             return fit(compiling_model)

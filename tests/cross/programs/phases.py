@@ -1,7 +1,6 @@
 """How a job says that it has reached a phase, and stays there: for interrupted.py, interrupted.R, workers."""
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,6 @@ def reach(seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(0.02)
-
-
-class SlowImport:
-    """Is asked for every module that is imported, and is slow to say that it does not know one of them."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name == self._module:
-            self._module = ""
-            reach(1.0)
-
-
-if os.getpid() == SESSION and os.environ.get("PHASE_IMPORT"):
-    sys.meta_path.insert(0, SlowImport(os.environ["PHASE_IMPORT"]))
 
 
 def in_session() -> bool:

@@ -8,27 +8,16 @@ further operation has crashed, or is paused for ever, so crashes are among the s
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import stores
-from paths import PROGRAMS
 from slow import mostly_slow
 
 from tfdistr.checkpoint import stored_checkpoints as claims
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.object_store import Store
 from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints
 from tfdistr.errors import CheckpointError
 
@@ -342,128 +331,3 @@ def test_a_job_that_crashes_as_it_takes_over_loses_nothing_of_the_two_others(job
             crashed = three.after(crashed, 1)
         paused = three.after(paused, 0)
     assert total > 500_000
-
-
-class Interrupted:
-    """A store that calls a function before one of its operations.
-
-    Attributes:
-        left: The number of operations before this one; None if it is not yet known.
-    """
-
-    def __init__(self, store: Store, what: Callable[[], object], left: int | None = None) -> None:
-        self._store, self._what, self.left = store, what, left
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        return functools.partial(self._call, found) if callable(found) else found
-
-    def _call(self, operation: Callable[..., Any], *arguments: Any) -> Any:
-        if self.left is not None:
-            self.left -= 1
-            if self.left == -1:
-                self._what()
-        return operation(*arguments)
-
-
-class Crash(BaseException):
-    """The end of a job."""
-
-
-@pytest.fixture(params=["s3", "gs", "memory", "file"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The beginning of URLs, by each protocol."""
-    kinds = {"s3": stores.s3_server, "gs": stores.google_server, "memory": stores.memory}
-    with kinds.get(request.param, contextlib.nullcontext)():
-        yield f"file://{tmp_path}/run" if request.param == "file" else f"{request.param}://bucket/run"
-
-
-def run_all(job: str, store: Any, folder: Path, saves: int) -> Saved | None:
-    """Run a job until it ends; return its last checkpoint that is complete."""
-    complete = writing = None
-    with contextlib.suppress(CheckpointError):
-        for following in writes(job, store, folder, saves):
-            complete, writing = writing, following
-        complete = writing
-    return complete
-
-
-def crash() -> None:
-    raise Crash
-
-
-def test_a_job_is_paused_at_each_operation_while_another_one_takes_over(url, tmp_path):
-    """The operations are those of its third checkpoint."""
-    for at in range(100):
-        folder, store = tmp_path / str(at), Store(f"{url}-{at}/run")
-        taken: list[Saved | None] = []
-        other = functools.partial(run_all, "b", store, folder / "b", 2)
-        interrupted = Interrupted(store, lambda taken=taken, other=other: taken.append(other()))
-        with contextlib.suppress(CheckpointError):
-            for saved in writes("a", interrupted, folder / "a", 3):
-                interrupted.left = at if saved.epoch == 3 else None
-        if not taken:  # it has ended before
-            break
-        assert taken[0].job == "b"
-        assert found_in(store, folder / "reader") == taken[0]
-    assert at >= 5
-
-
-def test_a_job_crashes_at_each_operation_as_it_takes_over(url, tmp_path):
-    for at in range(0, 100, 1 if url.startswith("memory") else 5):
-        folder, store, crashed = tmp_path / str(at), Store(f"{url}-{at}/run"), True
-        reached = writing = run_all("a", store, folder / "a", 2)
-        with contextlib.suppress(Crash):
-            for saved in writes("b", Interrupted(store, crash, at), folder / "b", 2):
-                reached, writing = writing, saved
-            crashed = False
-        found = found_in(store, folder / "reader")
-        assert found in (reached, writing)  # the latter after a crash that follows its mark
-        last = run_all("c", store, folder / "c", 2)
-        assert last == Saved("c", found.epoch + 2)
-        assert found_in(store, folder / "reader") == last
-        assert len([name for name in store.names("generations/") if name.endswith(".checkpoint")]) == 2
-        if not crashed:
-            break
-    assert at >= 15
-
-
-@pytest.mark.timeout(900)
-# Slow: tries each point of a long list.
-@pytest.mark.parametrize("pauses", mostly_slow([3, 50], quick=[3]))
-def test_processes_that_are_paused_at_random(tmp_path, processes, pauses):
-    """Each process is paused, overtaken, and continued; then nothing of the other one may be missing."""
-    drawn = Random(pauses)
-    with stores.s3_server() as server:
-        server.delay = 0.03
-        url = "s3://bucket/run"
-
-        def start(job: int) -> subprocess.Popen[str]:
-            program = [sys.executable, str(PROGRAMS / "takeover.py"), str(tmp_path / f"{job}"), url, str(job)]
-            return processes.start(*program)
-
-        def saved(process: subprocess.Popen[str], times: int) -> int:
-            """Wait for checkpoints; return the epoch of the last one."""
-            epochs: list[int] = []
-            while len(epochs) < times:
-                line = process.stdout.readline()
-                if line.startswith("saved "):
-                    epochs.append(int(line.split()[1]))
-                assert line.startswith(("saved ", "busy: ")), line + process.communicate(timeout=60)[0]
-            return epochs[-1]
-
-        process = start(0)
-        saved(process, 3)
-        for pause in range(1, pauses + 1):
-            time.sleep(drawn.random() / 4)
-            os.kill(process.pid, signal.SIGSTOP)
-            following = start(pause)
-            reached = saved(following, 1 + pause % 3)
-            os.kill(process.pid, signal.SIGCONT)
-            output = process.communicate(timeout=60)[0]
-            assert process.returncode == 3, output[-3000:]
-            found = found_in(Store(url), tmp_path / "reader")
-            assert found is not None
-            assert found.job == str(pause), f"pause {pause}: {found}, and {reached} by the other one"
-            assert found.epoch >= reached
-            process = following

@@ -1,10 +1,6 @@
 """Uploads while a training writes checkpoints: the newest ones, never a torn one, whatever the store does."""
 
 import os
-import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stores
-from paths import PROGRAMS
-from slow import mostly_slow
 
 from tfdistr.checkpoint import uploads
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
@@ -162,36 +156,3 @@ def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, serv
         with pytest.raises(CheckpointError, match="has taken it over"):
             last_words()
     assert job.stored.positions() == []
-
-
-@pytest.mark.timeout(600)
-# Slow: kills 20 processes.
-@pytest.mark.parametrize("kills", mostly_slow([4, 20], quick=[4]))
-def test_a_process_that_is_killed_leaves_the_checkpoint_before_or_the_new_one(tmp_path, server, kills):
-    """Of 20 kills there are 8, or as many more as it takes to hit the time between a file and its mark."""
-    server.delay, reached, drawn = 0.05, Position(0, 0), random.Random(kills)
-    halves = 0
-    for number in range(kills):
-        program = [sys.executable, str(PROGRAMS / "uploads.py"), str(tmp_path / f"machine-{number}"), URL]
-        before = len(server.written)
-        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout.readline() == f"begins at {reached.epoch}\n"
-                # A claim, and two checkpoints of a file and a mark.
-                until(lambda before=before: len(server.written) > before + 5, 60)
-                time.sleep(drawn.random() / 2)
-            finally:
-                os.kill(process.pid, signal.SIGKILL)
-        time.sleep(0.2)  # the server finishes what it has received
-        job = Job(tmp_path / f"look-{number}", writes=False)
-        files = sum(name.endswith(".checkpoint") for name in job.store.names())
-        halves += files > len(job.stored.positions())
-        fetched = job.stored.fetch(job.folder)
-        assert fetched == job.stored.positions()[-1]  # the newest complete one is whole
-        assert fetched >= reached
-        assert job.folder.newest().arrays["a"].tolist() == [fetched.epoch] * 50_000
-        reached = fetched
-        if halves and number >= 7:
-            break
-    assert reached.epoch > number + 1
-    assert halves or kills < 10  # some were killed between the file and its mark

@@ -9,7 +9,7 @@ import pytest
 
 import tfdistr
 from tfdistr.cli.main import run, server_config
-from tfdistr.errors import ArgumentError, ClusterConfigError
+from tfdistr.errors import ArgumentError
 
 JOBS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 NO_HOSTS: dict[str, str | None] = {"chief": None, "worker": None, "ps": None}
@@ -80,14 +80,6 @@ def test_seconds_must_be_positive(capsys):
     assert capsys.readouterr().err.startswith("`chief_timeout` must be a number of seconds above 0.")
 
 
-@pytest.mark.parametrize("text", ["[1]", "{", "3"])
-def test_files_that_hold_no_cluster(text, tmp_path):
-    file = tmp_path / "cluster.json"
-    file.write_text(text)
-    with pytest.raises(ClusterConfigError):
-        server_config("ps", 0, str(file), NO_HOSTS)
-
-
 def test_a_file_that_is_no_text(tmp_path):
     file = tmp_path / "cluster.json"
     file.write_bytes(b"\xff\xfe\xfa")
@@ -100,13 +92,10 @@ def test_a_file_that_is_no_text(tmp_path):
     [
         (["server", "--job_name", "ps"], "--job_name is now --type"),
         (["server", "--chief_hosts=a:1"], "--chief_hosts is now --chief-host"),
-        (["doctor", "--run_dir", "x"], "--run_dir is now --run-dir"),
         (["run", "--log_dir", "logs", "train.py"], "--log_dir is now --log-dir"),
-        (["run", "--cores", "2", "train.py"], "--cores is now --cores-per-worker"),
         (["run", "--workers", "gpus", "train.py"], "-n/--workers: gpus is now --gpus-per-worker 1"),
         (["test", "-n", "gpus"], "-n/--workers: gpus is now --gpus-per-worker 1"),
         (["kubernetes", "write", "--gpus", "1", "train.py"], "--gpus is now --gpus-per-worker"),
-        (["kubernetes", "write", "--max_restarts", "2", "train.py"], "--max_restarts is now --max-restarts"),
     ],
 )
 def test_a_spelling_that_is_gone_names_the_flag(words, flag, capsys):

@@ -194,16 +194,6 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
 , and at most 61 characters.
 Received: a text ('Digits')
 Fix: Pass name="digits", for example."""),
-    ({"name": "a" * 62}, f"""\
-`name` must be a name of Kubernetes: lower-case letters, digits and '-', with a letter at the beginning\
-, and at most 61 characters.
-Received: a text ('{"a" * 37}...')
-Fix: Pass name="digits", for example."""),
-    ({"namespace": "Team"}, """\
-`namespace` must be a name of Kubernetes: lower-case letters, digits and '-', with a letter at the beginning\
-, and at most 63 characters.
-Received: a text ('Team')
-Fix: Pass namespace="digits", for example."""),
     ({"volume": "-a", "run_dir": "a"}, """\
 `volume` must be a name of Kubernetes: lower-case letters, digits and '-', with no '-' at the ends, \
 and at most 253 characters.
@@ -213,10 +203,6 @@ Fix: Pass volume="digits", for example."""),
 `memory` must be an amount of Kubernetes: a number above 0, and Ki, Mi, Gi, Ti, k, M, G or T.
 Received: a text ('8 GB')
 Fix: Pass memory="8Gi", for example."""),
-    ({"memory": "0Gi"}, """\
-`memory` must be an amount of Kubernetes: a number above 0, and Ki, Mi, Gi, Ti, k, M, G or T.
-Received: a text ('0Gi')
-Fix: Pass memory="8Gi", for example."""),
     ({"image": "my image"}, f"""\
 `image` must be the name of an image of a container.
 Received: a text ('my image')
@@ -224,10 +210,6 @@ Fix: Pass image="registry.example.org/tfdistr:{tfdistr.__version__}", for exampl
     ({"volume": "claim", "run_dir": "/runs"}, """\
 `run_dir` must be a folder in the volume: a path that begins there, and stays there.
 Received: a text ('/runs')
-Fix: Pass run_dir="runs/digits", for example."""),
-    ({"volume": "claim", "run_dir": "../a"}, """\
-`run_dir` must be a folder in the volume: a path that begins there, and stays there.
-Received: a text ('../a')
 Fix: Pass run_dir="runs/digits", for example."""),
     ({"run_dir": "runs"}, """\
 `volume` and `run_dir` belong together: the claim of a volume, and the folder of the checkpoints in it.
@@ -238,20 +220,10 @@ A name in `env` must be one that Kubernetes takes: letters, digits, '-', '_' and
 TFDISTR_KUBERNETES_... or JOB_COMPLETION_INDEX, which the manifests set.
 Received: a b
 Fix: Write it like "OMP_NUM_THREADS"."""),
-    ({"env": {"JOB_COMPLETION_INDEX": "1"}}, """\
-A name in `env` must be one that Kubernetes takes: letters, digits, '-', '_' and '.', and no \
-TFDISTR_KUBERNETES_... or JOB_COMPLETION_INDEX, which the manifests set.
-Received: JOB_COMPLETION_INDEX
-Fix: Write it like "OMP_NUM_THREADS"."""),
     ({"secret_env": ["A=secret"]}, """\
 A name in `secret_env` must be one of an environment variable: letters, digits and '_', with no digit at the \
 beginning, and no TFDISTR_KUBERNETES_... or JOB_COMPLETION_INDEX, which the manifests set.
 Received: a text ('A=...')
-Fix: Write it like "WANDB_API_KEY": its value is taken from the environment."""),
-    ({"secret_env": ["TFDISTR_KUBERNETES_PORT"]}, """\
-A name in `secret_env` must be one of an environment variable: letters, digits and '_', with no digit at the \
-beginning, and no TFDISTR_KUBERNETES_... or JOB_COMPLETION_INDEX, which the manifests set.
-Received: a text ('TFDISTR_KUBERNETES_PORT')
 Fix: Write it like "WANDB_API_KEY": its value is taken from the environment."""),
     ({"secret_env": {"A": "secret"}}, """\
 `secret_env` must be a list of names of environment variables.
@@ -300,11 +272,6 @@ def test_a_script_that_no_config_map_holds(tmp_path: Path) -> None:
         f"Received: {path} with 1000001 bytes",
         'Fix: Put it into the image, and pass its path there, image="..." and in_image=True.',
     ]
-
-
-def test_a_script_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(tfdistr.ArgumentError, match="script"):
-        kubernetes_manifests(str(tmp_path / "no.py"))
 
 
 def test_the_command_writes_a_list_that_kubectl_reads(

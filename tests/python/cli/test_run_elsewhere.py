@@ -65,14 +65,3 @@ def test_sigterm_reaches_scripts_in_an_allocation(lab, tmp_path):
     assert process.returncode == 75, said + error
     assert said.count("saved") == 2
     wait_for(lambda: not any(is_there(pid) for pid in pids(tmp_path)), 10)
-
-
-def test_workers_must_fit_the_nodes(lab, tmp_path):
-    process = allocated(lab, tmp_path, "-N2 -n2", "run", "-n", "3", "train.py", script="")
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert (
-        "`workers` must be a multiple of the number of nodes.\n"
-        "Received: workers=3, and 2 nodes\n"
-        "Fix: Pass workers=2, or leave it out.\n"
-    ) in error

@@ -166,8 +166,6 @@ def test_run_dir_and_log_dir(start, tmp_path):
             "The script must be a file of Python (.py) or R (.R).\nReceived: 'train.sh'\n"
             "Fix: Name it like train.py or train.R.",
         ),
-        (["run", "-n", "0", "train.py"], "`workers` must be a whole number of at least 1.\nReceived: 0\n"),
-        (["run", "--communication", "post", "train.py"], "`communication` must be one of 'auto', 'ring'"),
         (["run", "--log-dir", "train.py", "train.py"], "`log_dir` must be a folder, or be free for one.\n"),
     ],
 )

@@ -93,21 +93,9 @@ def test_a_hostfile(tmp_path, text, hosts, each):
             "Write it like: node-1 slots=2",
         ),
         (
-            "a two words\n",
-            "Each line of a hostfile must have one host, which no other line has.",
-            "line 1 of {file}: a two words",
-            "Write it like: node-1 slots=2",
-        ),
-        (
             "a slots=2\nb\n",
             "A hostfile must have at least one host, and the same number of workers for all.",
             "a: 2, b: no number",
-            "Write a host on each line, each with the same slots=, or without it.",
-        ),
-        (
-            "a slots=0\nb slots=0\n",
-            "A hostfile must have at least one host, and the same number of workers for all.",
-            "a: 0, b: 0",
             "Write a host on each line, each with the same slots=, or without it.",
         ),
         (
@@ -131,12 +119,6 @@ def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
     ("options", "message", "received", "fix"),
     [
         (
-            {"hosts": ["a", "b"], "workers": 3},
-            "`workers` must be a multiple of the number of hosts.",
-            "workers=3, and 2 hosts",
-            "Pass workers=2, or leave it out.",
-        ),
-        (
             {"workers": 4, "workers_per_host": 2},
             "`workers` must be `workers_per_host` times the number of hosts.",
             "workers=4, workers_per_host=2, and 1 host",
@@ -153,12 +135,6 @@ def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
             '`workers` has no value "gpus" any more.',
             'workers="gpus"',
             "Pass gpus_per_worker=1 instead, which starts a worker for each GPU.",
-        ),
-        (
-            {"workers": 2, "gpus_per_worker": 1, "env": {"CUDA_VISIBLE_DEVICES": "-1"}},
-            "`gpus_per_worker` times the workers of a machine must be at most its visible GPUs.",
-            "2 workers with 1 each, and no visible GPUs (nvidia-smi, CUDA_VISIBLE_DEVICES)",
-            "Ask for fewer GPUs or workers, or leave `gpus_per_worker` out.",
         ),
         (
             {"hostfile": "no-such-file"},

@@ -33,12 +33,7 @@ PLACED = {
 }
 
 
-def test_the_defaults() -> None:
-    cluster = ray_cluster()
-    assert (cluster.workers, cluster.resources, cluster.resources_per_worker) == (2, {"CPU": 1}, {})
-    assert (cluster.address, cluster.placement_strategy, cluster.runtime_env) == (None, "SPREAD", None)
-    assert (cluster.env, cluster.follow, cluster.start_timeout) == ({}, False, 300.0)
-    assert ray_cluster(start_timeout=5).start_timeout == 5.0
+def test_the_resources_of_a_worker() -> None:
     more = ray_cluster(2.0, cores_per_worker=2.0, gpus_per_worker=0.5, resources_per_worker={"TPU": 4.0})
     assert more.resources == {"CPU": 2, "GPU": 0.5, "TPU": 4}
     assert ray_cluster(gpus_per_worker=0).resources == {"CPU": 1, "GPU": 0}
@@ -47,11 +42,6 @@ def test_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            {"workers": 0},
-            ["`workers` must be a whole number of at least 1.", "Received: 0",
-             "Fix: Pass workers=1, for example."],
-        ),
         (
             {"resources_per_worker": ["TPU"]},
             ["`resources_per_worker` must map names of Ray resources to amounts.", 'Received: ["TPU"]',
@@ -82,11 +72,6 @@ def test_the_defaults() -> None:
             {"address": "http://a"},
             ['`address` must be the address of a Ray cluster, "auto" or "local".', 'Received: "http://a"',
              'Fix: Pass address="10.0.0.1:6379", for example; "auto" is the Ray of this machine.'],
-        ),
-        (
-            {"placement_strategy": "spread"},
-            ["`placement_strategy` must be one of 'SPREAD', 'PACK', 'STRICT_SPREAD', 'STRICT_PACK'.",
-             "Received: 'spread'", "Fix: Use placement_strategy='SPREAD'."],
         ),
         (
             {"runtime_env": "pip"},

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -158,13 +157,6 @@ def test_a_queue_that_lasts_too_long(job: Job) -> None:
     assert job.lines == [f"Slurm job {job.number} waits in the queue: PENDING (BeginTime)."]
 
 
-def test_an_error_of_a_worker(job: Job) -> None:
-    error = job.fail("lose_peer,fail_late", nodes=2)
-    assert isinstance(error, WorkerFailedError)
-    assert str(error).startswith("Worker 1 of 2 on n10 failed: ValueError: bad loss\n\nTraceback")
-    assert (error.worker, error.host) == (1, "n10")
-
-
 @pytest.mark.slow(reason="a real Slurm, and its timeouts")
 def test_a_node_that_is_lost(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfdistr.clusters.slurm.sbatch._LATE", 0.0)  # here is one file system
@@ -187,15 +179,6 @@ def test_a_time_limit_is_named(job: Job) -> None:
         "Pass a longer `time`. With checkpoint_every, the same call with resume=True continues from the last "
         "checkpoint."
     )
-
-
-@pytest.mark.slow(reason="a real Slurm, and its timeouts")
-def test_a_job_that_somebody_cancels(job: Job) -> None:
-    cancel = when_ready(2, lambda: subprocess.run(["scancel", job.number], check=True))
-    error = job.fail("wait", nodes=2, look=cancel)
-    assert isinstance(error, WorkerFailedError)
-    assert f"were lost: Slurm job {job.number} ended: CANCELLED" in error.message
-    assert error.fix == "Check whether somebody, or Slurm, has ended the job (sacct, scontrol show job)."
 
 
 PROGRAM = """
@@ -241,15 +224,3 @@ def test_nothing_is_left_when_the_caller_ends(
         assert wait_for(lambda: not processes_of(job.run_dir), 20)
         allocation.end()
     assert wait_for(lambda: not job.lab.jobs(), 30), job.lab.jobs()
-
-
-def test_mpich_needs_no_srun(job: Job, allocate: Callable[..., Allocation]) -> None:
-    pytest.importorskip("mpi4py")
-    allocate("--nodes=2", "--ntasks=2")
-    assert slurm_cluster().backend("auto").communication == "auto"
-    backend = slurm_cluster().backend("mpi")
-    assert str(backend) == "communication: mpi, because the caller asked for it"
-    assert backend.cluster == slurm_cluster()
-    began = time.monotonic()
-    assert slurm_cluster().backend("ring").communication == "ring"
-    assert time.monotonic() - began < 1

@@ -1,9 +1,6 @@
-"""Scripts that train by Slurm: the numbers are those of one process, also after the job was queued again."""
+"""The script of the documentation, by Slurm: the numbers of one process, also after it was queued again."""
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,65 +17,6 @@ pytestmark = [
 ]
 
 DOCS = Path(__file__).parents[3] / "docs" / "engines" / "slurm.md"
-#: The model and the call of all scripts here.
-SCRIPT = """
-import json, sys
-import numpy as np
-import tfdistr
-
-def model():
-    import keras
-    made = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10, "softmax")])
-    made.compile(keras.optimizers.SGD(0.001, momentum=0.9), "sparse_categorical_crossentropy")
-    return made
-
-if __name__ == "__main__":
-    options = eval(sys.argv[2])
-    fit = tfdistr.distributed_fit(
-        model, tfdistr.load_dataset("digits"), batch_size=64, steps_per_epoch=22, epochs=2, seed=1, verbose=0,
-        **options,
-    )
-    if tfdistr.is_chief():
-        # Not `fit.model`: a caller would import TensorFlow for it.
-        weights = [weight.tolist() for weight in fit._trained.state().weights]
-        with open(sys.argv[1], "w") as file:
-            hosts = [worker["host"] for worker in fit.workers]
-            json.dump({"weights": weights, "loss": fit.history["loss"], "hosts": hosts,
-                       "communication": fit.params["communication"], "workers": fit.params["workers"]}, file)
-"""
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process gives."""
-    return run(tmp_path_factory.mktemp("one"))
-
-
-def run(folder: Path, *before: str, options: str = "{}") -> dict[str, Any]:
-    """Run the script after the words ``before``, and return what it wrote."""
-    script, result = folder / "train.py", folder / "result.json"
-    script.write_text(SCRIPT)
-    ended = subprocess.run(
-        [*before, sys.executable, str(script), str(result), options],
-        capture_output=True, text=True, timeout=400, cwd=folder,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "slurmstepd" not in ended.stderr
-    found: dict[str, Any] = json.loads(result.read_text())
-    return found
-
-
-def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
-    for one, other in zip(found["weights"], expected["weights"], strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-def test_tasks_of_srun_train_together(lab: slurm_lab.Lab, tmp_path: Path, expected: dict[str, Any]) -> None:
-    """They are more than the nodes, and their ranks are not in the order of the nodes."""
-    found = run(tmp_path, "srun", "-N2", "-n3", "-m", "cyclic")
-    assert (found["workers"], found["communication"]) == (3, "mpi")
-    assert_same(found, expected)
 
 
 def block(name: str) -> str:

@@ -73,14 +73,6 @@ def test_without_options_the_own_arguments_count():
             for value in (-1, "600", float("nan"), float("inf"), True)
         ),
         (
-            {"communication_options": Options(bytes_per_pack=0.5)},
-            [
-                "`bytes_per_pack` must be a whole number of at least 0.",
-                "Received: 0.5",
-                "Fix: Pass bytes_per_pack=1, for example.",
-            ],
-        ),
-        (
             {"cluster_resolver": {"worker": ["a:1"]}},
             [
                 "`cluster_resolver` (the first argument) must be a "

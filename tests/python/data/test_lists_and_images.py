@@ -22,7 +22,6 @@ def test_lists_of_several_sizes(tmp_path):
         "All lists of a column must have one size.",
         "Fix: Pad the lists to one size, or leave the column out.",
     )
-    described = tfdistr.load_dataset("parquet", files=file, features="a")
     for column, found in [("a", "a list of 1, where the first row has one of 2"),
                           ("b", "a list of 2, where the first row has one of 1")]:  # fmt: skip
         described = tfdistr.load_dataset("parquet", files=file, features=column)
@@ -45,11 +44,6 @@ def test_lists_of_several_sizes(tmp_path):
     file = write(tmp_path / "b.parquet", a=[[1, 2], [3, None]])
     with pytest.raises(ArgumentError, match=f"no value of column 'a' in row 1 of {file}"):
         tfdistr.load_dataset("parquet", files=file).arrays()
-
-
-def test_lists_in_a_table_in_memory():
-    (found,) = make_source(pa.table({"a": [[[1, 2]], [[3, 4]]], "b": ["u", "v"]})).parts
-    assert found["a"].tolist() == [[[1, 2]], [[3, 4]]]
 
 
 def test_images_that_are_refused(tmp_path):

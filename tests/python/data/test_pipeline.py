@@ -214,17 +214,6 @@ def test_shard_uses_every_example_once_and_keeps_the_batches(examples, batch_siz
     assert batches == whole(function, 1, 2, batch_size)
 
 
-def test_shard_without_shuffle_keeps_the_order():
-    assert whole(lambda ctx: ctx.shard(numbers()), 3, 1, shuffle=False) == [
-        [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12]
-    ]  # fmt: skip
-
-
-def test_shard_shuffles_each_pass_anew():
-    batches = whole(lambda ctx: ctx.shard(numbers()), 2)
-    assert flat(batches[:4]) != flat(batches[4:])
-
-
 def test_shard_may_shuffle_over_less_than_everything():
     batches = whole(lambda ctx: ctx.shard(unknown(), shuffle_buffer=2), 2, 1)
     assert batches[0][0] in (0, 1)
@@ -258,13 +247,6 @@ def test_shard_of_sparse_examples_with_empty_parts():
     rows = [tf.sparse.to_dense(batch).numpy() for batch in batches]
     assert [part.shape for part in rows] == [(0, 3), (1, 3), (1, 3), (1, 3)]
     assert np.concatenate(rows).tolist() == np.eye(3).tolist()
-
-
-def test_shard_with_steps_repeats_the_share():
-    data = [make_data(lambda ctx: ctx.shard(numbers()), worker(2, index), 8) for index in range(2)]
-    steps = zip(*(part.dataset.take(8) for part in data), strict=True)
-    batches = [flat(rows.numpy().tolist() for rows in parts) for parts in steps]
-    assert sorted(flat(batches[:4])) == sorted(flat(batches[4:])) == Y.tolist()
 
 
 @pytest.mark.parametrize(

@@ -177,11 +177,6 @@ def test_a_data_set_in_files_without_targets(tmp_path, content, expected):
     assert recorded(folder) == dict.fromkeys(("train", "test", "predict"), expected)
 
 
-def test_digits_without_supervision(tmp_path):
-    fit_of(tmp_path, tfdistr.load_dataset("digits", supervised=False))
-    assert recorded(tmp_path) == {"train": {"image": 4, "label": 1}}
-
-
 class Slices(keras.utils.PyDataset):
     """Four times the same batch."""
 

@@ -16,24 +16,12 @@ from paths import WORKERS
 
 import tfdistr
 from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.clusters.ssh.cluster import ssh_cluster
-from tfdistr.errors import ArgumentError
 from tfdistr.fork_server import servers
 from tfdistr.fork_server.child import is_read_at_load
 from tfdistr.supervision.events import EventReader
 from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.mark.parametrize("make", [local_cluster, lambda **options: ssh_cluster(["a"], **options)])
-@pytest.mark.parametrize("warm", [3, "yes", None])
-def test_warm_is_true_or_false(make: Any, warm: Any) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        make(warm=warm)
-    assert str(caught.value).splitlines() == [
-        "`warm` must be true or false.", f"Received: {warm!r}", "Fix: Pass warm=True.",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_FLAGS", "LD_PRELOAD",
@@ -86,11 +74,6 @@ def test_a_job_with_other_variables_that_libraries_read_has_its_own_server(tmp_p
     assert one["parent"] == again["parent"] != other["parent"]
     assert other["variables"]["OMP_NUM_THREADS"] == "1"
     assert one["variables"]["OMP_NUM_THREADS"] is None
-
-
-def test_cold_workers(tmp_path: Path) -> None:
-    state = states(tmp_path, 1, warm=False)[0]
-    assert (state["parent"], state["tensorflow"]) == (os.getpid(), False)
 
 
 def test_modules_of_the_user_are_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,20 +48,11 @@ for _ in range(100):
 
 JSON: list[Case] = [
     ("", f"{NOT_JSON}Expecting value: line 1 column 1 (char 0).", '""', NOT_JSON_FIX),
-    ("{} {}", f"{NOT_JSON}Extra data: line 1 column 4 (char 3).", '"{} {}"', NOT_JSON_FIX),
-    (
-        "{cluster: {worker: a:1}}",
-        f"{NOT_JSON}Expecting property name enclosed in double quotes: line 1 column 2 (char 1).",
-        '"{cluster: {worker: a:1}}"',
-        NOT_JSON_FIX,
-    ),
     *the_same(
         "TF_CONFIG must be JSON text, or a mapping.",
         "Pass a string; decode bytes first.",
         (b"{}", "b'{}' (bytes)"),
         (None, "null (NoneType)"),
-        (0, "0 (int)"),
-        ([A], f'["{A}"] (list)'),
     ),
     *the_same(
         "TF_CONFIG must be JSON, which has no NaN or Infinity.",
@@ -79,7 +70,6 @@ JSON: list[Case] = [
         DEEP_RULE,
         "Take out the nested members: a cluster needs three levels.",
         ('{"a":' * 100_000 + "1" + "}" * 100_000, None),
-        ("[" * 70 + "]" * 70, None),
         ({"cluster": DEEP}, None),
     ),
     (
@@ -102,10 +92,7 @@ WHOLE: list[Case] = [
         '`TF_CONFIG` must be a JSON object with the members "cluster" and "task".',
         f'Write it like {{"cluster": {{"worker": ["{A}", "{B}"]}}, '
         '"task": {"type": "worker", "index": 0}}.',
-        ('"a"', '"a"'),
         ("[]", "[]"),
-        ("null", "null"),
-        ("1", "1"),
     ),
     (
         '{"clusters": {}}',
@@ -132,9 +119,7 @@ CLUSTER: list[Case] = [
         "chief.",
         f'Write it like {{"worker": ["{A}", "{B}"]}}.',
         (text_of(cluster=None), "null"),
-        (text_of(cluster=[A]), f'["{A}"]'),
         (text_of(cluster={}), "{}"),
-        (text_of(cluster=[]), "[]"),
     ),
     *the_same(
         "`cluster` must have at least one address of a worker, or of a chief that trains without parameter "
@@ -142,7 +127,6 @@ CLUSTER: list[Case] = [
         'Add one, like "worker": ["10.0.0.1:2222"]. To train in this process alone, unset TF_CONFIG.',
         (with_jobs(worker=[], ps=None), "addresses for no job"),
         (with_jobs(ps=[A]), "addresses for ps"),
-        (with_jobs(evaluator=A), "addresses for evaluator"),
         (with_jobs(chief=A, ps=B), "addresses for chief, ps"),
     ),
     (with_jobs(wroker=[A]), JOBS_RULE, '"wroker"', "Rename the job, or remove it."),
@@ -156,7 +140,6 @@ CLUSTER: list[Case] = [
         '`cluster.ps` must be a list of addresses "host:port".',
         LIST_FIX,
         (with_jobs(ps=4), "4"),
-        (with_jobs(ps=True), "true"),
     ),
     (
         with_jobs(worker={"x": A}),
@@ -200,7 +183,6 @@ ADDRESS: list[Case] = [
         ADDRESS_FIX,
         (with_jobs(worker=[C, None]), "null"),
         (with_jobs(worker=[C, 2222]), "2222"),
-        (with_jobs(worker=[C, {}]), "{}"),
     ),
     (
         with_jobs(worker=[[[A]]]),
@@ -239,12 +221,6 @@ ADDRESS: list[Case] = [
         f'Write it like "node-1:2222" or "{A}".',
         *("münchen:1", "a,b:1", "$(reboot):1", "a'b:1", "300.0.0.1:1", "a\0:1", "a]:1", "münchen"),
     ),
-    (
-        with_jobs(worker="\ud800:1"),
-        '`cluster.worker` must have a host of letters, digits, "-", "_" and ".", or a valid IP address.',
-        '"\\ud800:1"',
-        f'Write it like "node-1:2222" or "{A}".',
-    ),
 ]
 
 NAME_RULE = 'must be one of "chief", "worker", "ps", "evaluator".'
@@ -259,7 +235,6 @@ TASK: list[Case] = [
         '`task` must be an object with the members "type" and "index".',
         'Write it like {"type": "worker", "index": 0}.',
         (text_of(task=None), "null"),
-        (text_of(task=["worker", 0]), '["worker", 0]'),
     ),
     (
         text_of(task={"index": 0}),
@@ -309,11 +284,5 @@ TASK: list[Case] = [
         "`task.index` must be 0: the cluster has 1 chief task, counted from 0.",
         "1",
         "Correct the index: a cluster has at most one chief.",
-    ),
-    (
-        with_task("evaluator", 1),
-        "`task.index` must be 0: the cluster has 1 evaluator task, counted from 0.",
-        "1",
-        "Correct the index: a cluster has at most one evaluator.",
     ),
 ]

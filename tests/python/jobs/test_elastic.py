@@ -88,9 +88,3 @@ def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path):
 def test_a_number_that_may_change_needs_virtual_workers():
     with pytest.raises(tfdistr.ArgumentError, match=r"needs `virtual_workers`(.|\n)*from 2 to 3 workers"):
         tfdistr.distributed_fit(model, X, Y, cluster=describe_local_cluster((2, 3)), verbose=0)
-
-
-@pytest.mark.parametrize("workers", [(3, 2), (1, 2, 3), (2,), (2, "gpus"), (0, 2)])
-def test_the_lowest_number_comes_first(workers):
-    with pytest.raises(tfdistr.ArgumentError, match="`workers` must be"):
-        describe_local_cluster(workers)

@@ -84,16 +84,6 @@ def test_an_image_that_no_graph_can_decode_is_named(tmp_path, monkeypatch):
     assert caught.value.received == f"{torn}: Invalid PNG data, size 60"
 
 
-def test_two_workers_give_the_bits_of_arrays(tmp_path):
-    files = parquet_mixed(tmp_path)
-    cluster = tfdistr.local_cluster(2)
-    from_files = train(files.described(), validation_data=files.described(), cluster=cluster)
-    from_arrays = train(*files.arrays, validation_data=files.arrays, cluster=cluster)
-    assert from_files.history == from_arrays.history
-    for part, expected in zip(from_files.model.get_weights(), from_arrays.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(part, expected)
-
-
 class Stops(keras.callbacks.Callback):
     """Raises an error within an epoch."""
 

@@ -86,10 +86,6 @@ length of the training."""
             "communication. Workers spent 30 % of the time exchanging with each other; ",
         ),
         (
-            [{"exchanging": 40.0, "waiting_for_peers": 20.0}, {"exchanging": 40.0}],
-            "communication. Workers spent 40 % of the time exchanging with each other; ",
-        ),
-        (
             [{"waiting_for_peers": 40.0}, {"waiting_for_data": 50.0, "waiting_for_peers": 1.0}],
             "worker 1. The others waited for it for 40 % of the time. It waited for batches for 50 % of the "
             "time, and the others for 0 %: ",
@@ -98,10 +94,6 @@ length of the training."""
             [{"checkpoints": 30.0}, {"waiting_for_peers": 30.0}, {"waiting_for_peers": 28.0}],
             "worker 0. The others waited for it for 29 % of the time. It spent 30 % of the time on "
             "checkpoints, and the others 0 %: ",
-        ),
-        (
-            [{"callbacks": 30.0}, {"waiting_for_peers": 30.0}],
-            "worker 0. The others waited for it for 30 % of the time. It spent 30 % of the time in callbacks",
         ),
         (
             [{"waiting_for_peers": 5.0}, {"waiting_for_peers": 35.0}],

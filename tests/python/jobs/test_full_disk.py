@@ -31,9 +31,9 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 class Fills(keras.callbacks.Callback):
     """Fills a disk at one moment of the training of the chief; all workers print at all times."""
 
-    def __init__(self, folder: Path, moment: str, frees: bool = False) -> None:
+    def __init__(self, folder: Path, moment: str) -> None:
         super().__init__()
-        self.folder, self.moment, self.frees = folder, moment, frees
+        self.folder, self.moment = folder, moment
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.at(f"epoch {epoch}")
@@ -43,8 +43,6 @@ class Fills(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self.at("end")
-        if self.frees:
-            (self.folder / "filling").unlink(missing_ok=True)
 
     def at(self, moment: str) -> None:
         if moment == self.moment and tfdistr.worker_index() == 0:
@@ -110,17 +108,6 @@ def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed):
     assert not list(run_dir.glob("*.partial"))
     disk.free()
     assert bits(job("ring", run_dir, resume=True)) == undisturbed["ring"]
-
-
-def test_logs_and_events_that_cannot_be_written_end_no_training(disk, undisturbed):
-    run_dir = disk.path / "run"
-    with pytest.warns(TfdistrWarning, match=f"Cannot write logs and events to the disk of {run_dir}") as told:
-        fit = job(
-            "ring", run_dir, checkpoint_every=None,
-            callbacks=lambda: [Fills(disk.path, "epoch 1", frees=True)],
-        )  # fmt: skip
-    assert sum("Cannot write logs and events" in str(warning.message) for warning in told) == 1
-    assert bits(fit) == undisturbed["ring"]
 
 
 def test_a_result_without_its_document_is_not_lost(disk, undisturbed, monkeypatch):

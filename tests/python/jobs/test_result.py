@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfdistr
 from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.jobs.outcome import epochs_of, rows_of
 from tfdistr.jobs.result import FitResult
@@ -261,13 +260,3 @@ def test_the_shapes_of_inputs_are_kept_with_what_is_known_of_them():
         "any": ([1], "float32"),
         "pair": (([1], "int64"), ([1, 2], "string")),
     }
-
-
-def test_the_result_of_training_in_this_process():
-    def model() -> keras.Model:
-        return compiled(keras.Sequential([keras.layers.Dense(1)]))
-
-    fit = tfdistr.distributed_fit(model, X, Y, batch_size=8, epochs=2, seed=1)
-    assert fit.model.count_params() == 5
-    assert (fit.run_dir, fit.workers[0]["status"], fit.workers[0]["log"]) == (None, "done", None)
-    assert str(fit).startswith("Trained on 1 worker, 2 epochs, global batch 8, seed 1\n  loss: ")

@@ -72,30 +72,3 @@ def test_as_an_error_a_warning_ends_the_job_and_its_workers(tmp_path):
     assert str(caught.value) == message
     assert wait_for(lambda: not processes_of(tmp_path), 1)
     assert not os.path.exists(tmp_path / "run" / "workers" / "0" / "tmp")
-
-
-def plain() -> keras.Model:
-    made = keras.Sequential([keras.layers.Dense(1)])
-    made.compile("sgd", "mse")
-    return made
-
-
-def test_a_warning_of_this_process_arrives_once_and_may_be_an_error(tmp_path):
-    def train(epochs: int) -> Any:
-        return tfdistr.distributed_fit(
-            plain, X, X[:, :1], epochs=epochs, seed=1, verbose=0, run_dir=tmp_path / "run", resume=True
-        )
-
-    train(2)
-    newest = max((tmp_path / "run" / "checkpoints").glob("*.checkpoint"))
-    newest.write_bytes(newest.read_bytes()[:-100])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", tfdistr.TfdistrWarning)
-        with pytest.raises(tfdistr.TfdistrWarning, match="it is torn"):
-            train(3)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert len(train(3).history["loss"]) == 3
-    (torn,) = [one for one in caught if one.category is tfdistr.TfdistrWarning]
-    assert "it is torn" in str(torn.message)
-    assert torn.filename == __file__

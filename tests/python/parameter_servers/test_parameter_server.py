@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +27,6 @@ from tfdistr.training.job_arguments import make_job
 
 pytestmark = pytest.mark.timeout(240)
 BOUND = 1e-6
-CHIEF = [sys.executable, "-m", "tfdistr.jobs.worker"]
-
 rng = np.random.default_rng(0)
 # Batches of 32, 32, 32 and 1: the last one is not enough for two workers.
 TOKENS = rng.integers(1, 20, size=(97, 6))
@@ -272,36 +269,3 @@ def test_an_error_of_the_data_function_on_a_worker_is_said(servers):
         servers.fit(dense, broken_on_worker, workers=1, strategy=ParameterServer(), epochs=2)
     assert caught.value.worker == 2
     assert caught.value.message.startswith("The chief on ")
-
-
-def stands_still_on_worker() -> tf.data.Dataset:
-    """Examples that end the reading of a worker in its second epoch, without an error."""
-
-    def read(x: Any, y: Any) -> Any:
-        read.seen += 1
-        time.sleep(600 if read.seen > len(X) else 0)
-        return x, y
-
-    read.seen = 0
-
-    def slowly(x: tf.Tensor, y: tf.Tensor) -> Any:
-        x, y = tf.numpy_function(read, [x, y], [tf.float32, tf.int32])
-        return tf.ensure_shape(x, [8]), tf.ensure_shape(y, [])
-
-    return tf.data.Dataset.from_tensor_slices((X, Y)).map(slowly)
-
-
-@pytest.mark.slow(reason="starts three or four processes that train")
-def test_a_worker_that_stands_still_ends_the_run_after_step_timeout(servers):
-    with pytest.raises(WorkerFailedError, match="StepTimeoutError") as caught:
-        servers.fit(
-            dense, stands_still_on_worker, workers=1, strategy=ParameterServer(), epochs=3, batch_size=32,
-            failures=tfdistr.on_failure(step_timeout=6.0),
-        )  # fmt: skip
-    text = str(caught.value)
-    assert "A worker made no step within 6 s, which is `step_timeout`." in text
-    assert "the chief on " in text
-    assert "Its main thread, innermost last:\n" in text
-    last = max(event["time"] for event in servers.events if event["event"] != "failed")
-    assert caught.value.worker == 2  # after the worker and the parameter server
-    assert time.time() - last < 30

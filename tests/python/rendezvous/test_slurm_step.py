@@ -250,31 +250,6 @@ def test_lists_of_hosts(text: str, names: list[str]) -> None:
     assert expand_hostlist(text) == names
 
 
-@st.composite
-def hostlists(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A list as Slurm writes it, and its names."""
-    word = st.text("abcxyz-.", min_size=1, max_size=4)
-    parts, names = [], []
-    for _ in range(draw(st.integers(1, 4))):
-        prefix, suffix = draw(word), draw(st.one_of(st.just(""), word))
-        ranges, numbers = [], []
-        for _ in range(draw(st.integers(0, 3))):
-            low, width = draw(st.integers(0, 200)), draw(st.integers(0, 4))
-            high = low + draw(st.integers(0, 20))
-            first = str(low).zfill(width)
-            ranges.append(first if low == high else f"{first}-{str(high).zfill(len(first))}")
-            numbers += [str(number).zfill(len(first)) for number in range(low, high + 1)]
-        parts.append(f"{prefix}[{','.join(ranges)}]{suffix}" if ranges else prefix + suffix)
-        names += [prefix + number + suffix for number in numbers or [""]]
-    return ",".join(parts), names
-
-
-@given(hostlists())
-def test_every_list_of_hosts_gives_its_names_in_its_order(made: tuple[str, list[str]]) -> None:
-    text, names = made
-    assert expand_hostlist(text) == names
-
-
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 50)), min_size=1, max_size=6))
 def test_every_list_of_counts_gives_its_numbers(runs: list[tuple[int, int]]) -> None:
     text = ",".join(str(count) if times == 1 else f"{count}(x{times})" for count, times in runs)

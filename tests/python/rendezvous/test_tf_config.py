@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from tfdistr.rendezvous.config import (
 
 A, B, C = "10.0.0.1:2222", "10.0.0.2:2222", "10.0.0.3:2222"
 WORKER_0 = {"type": "worker", "index": 0}
+
 
 def test_one_task() -> None:
     config = tf_config(worker=[A, B], ps=C, type="ps", index=0)
@@ -119,27 +119,3 @@ def test_half_a_task_is_refused(task: Any, received: str) -> None:
         f"Received: {received}\n"
         'Fix: Pass for example type="worker", index=0, or leave both out to get the plan of every task.'
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "`cluster` must have at least one address of a worker"),
-        ({"worker": []}, "`cluster` must have at least one address of a worker"),
-        ({"worker": 4}, '`cluster.worker` must be a list of addresses "host:port".'),
-        ({"worker": [A, A]}, "`cluster.worker[1]` must be an address of its own"),
-        ({"worker": "a"}, "`cluster.worker` must have a port."),
-        ({"worker": {A, B}}, "`cluster.worker` must be text, a finite number"),
-        (
-            {"worker": A, "type": "worker", "index": 1},
-            "`task.index` must be 0: the cluster has 1 worker task",
-        ),
-        ({"worker": A, "type": "wroker", "index": 0}, '`task.type` must be one of "chief"'),
-    ],
-)
-def test_the_builder_refuses(arguments: Any, message: str) -> None:
-    with pytest.raises(ClusterConfigError, match="^" + re.escape(message)):
-        tf_config(**arguments)
-
-
-# The schema -----------------------------------------------------------------------------------------

@@ -142,15 +142,6 @@ def test_job_json_says_what_the_job_is(job) -> None:
     assert fit.params["validation_freq"] == (2,)
 
 
-def test_a_member_that_no_schema_describes_would_be_noticed(job) -> None:
-    fit, folder, _ = job
-    result, event = load_schema("result"), load_schema("event")
-    document = fit.to_dict()
-    document["params"]["surprise"] = document["workers"][0]["surprise"] = 1
-    assert described(result, document, result) == {"params.surprise", "workers.surprise"}
-    assert described(event, {**events_in(folder)[0], "surprise": 1}, event) == {"surprise"}
-
-
 def test_tf_config_of_all_tasks() -> None:
     for config in tf_config(worker=["a:1", "b:1"], ps="c:1"):  # type: ignore[union-attr]
         document = json.loads(config.to_json())

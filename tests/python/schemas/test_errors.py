@@ -46,20 +46,6 @@ REFUSED = {
         "[1, 2]",
         f"Write it like {json.dumps(example('job'))}.",
     ),
-    "a count below its least value": (
-        "job",
-        example("job", workers=0),
-        "`workers` of job.json must be the number of workers, 1 or greater.",
-        "0",
-        "Write it like 2.",
-    ),
-    "an unknown task": (
-        "job",
-        example("job", task="sing"),
-        '`task` of job.json must be what is done: "fit", "evaluate" or "predict".',
-        '"sing"',
-        'Write it like "fit".',
-    ),
     "an argument": (
         "job",
         example("job", arguments={**example("job")["arguments"], "epochs": 1.5}),
@@ -74,20 +60,6 @@ REFUSED = {
         "`job.class_weight` of run.json must be an object whose names are numbers of classes.",
         '"cat"',
         'Write it like {"0": 1.0, "1": 2.0}.',
-    ),
-    "the id of a run": (
-        "run",
-        example("run", id="0123"),
-        "`id` of run.json must be the id of the run, 32 hexadecimal digits, which its checkpoints have, too.",
-        '"0123"',
-        'Write it like "0123456789abcdef0123456789abcdef".',
-    ),
-    "a member of a worker": (
-        "result",
-        example("result", workers=[WORKER, {**WORKER, "status": "lost"}]),
-        '`workers[1].status` of result.json must be the final status: "done", "failed" or "stopped".',
-        '"lost"',
-        'Write it like "done".',
     ),
     "a member that a worker lacks": (
         "result",

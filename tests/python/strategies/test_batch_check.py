@@ -17,21 +17,16 @@ pytestmark = pytest.mark.timeout(300)
 NOT_FINITE = "not finite"
 WARNED = {
     "contrastive": "the loss 'contrastive'",
-    "contrastive, random": "the loss 'contrastive'",
-    "distance of distributions": "the loss 'distance_of_distributions'",
-    "balance": "the loss 'balance'",
-    "balance, random": "the loss 'balance'",
     "sum": "the loss 'sum_of_rows'",
     "sum, random": "the loss 'sum_of_rows'",
     "sum in a layer": "the layer 'sum_loss'",
     "clipped gradients": "train_step()",
-    "sharpness-aware": "train_step()",
     "mean in a layer": "the loss 'of_each_row'",
     NOT_FINITE: "the loss 'not_finite'",
 }
 FINE = {
-    "rows", "rows by a class", "rows by a class, sum", "mean", "gathered", "a plain step", "sampling",
-    "a counter of TensorFlow", "regularizers", "Keras's own",
+    "rows", "rows by a class, sum", "mean", "gathered", "a plain step", "sampling", "a counter of TensorFlow",
+    "regularizers",
 }  # fmt: skip
 
 

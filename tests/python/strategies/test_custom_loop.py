@@ -57,11 +57,6 @@ def test_the_strategy_of_parameter_servers_is_made_by_their_chief():
     ]
 
 
-def test_an_option_is_checked_by_the_strategy():
-    with pytest.raises(ArgumentError, match="`communication` must be one of"):
-        tfdistr.make_strategy(communication="gloo")
-
-
 def rows(dataset: object) -> list[list[int]]:
     return [batch.numpy().tolist() for batch in dataset]
 

@@ -3,7 +3,6 @@
 import json
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_cluster
@@ -126,21 +125,6 @@ def test_the_strategies_by_name():
     with pytest.raises(ArgumentError) as caught:
         tfdistr.make_strategy("one_device", devices=["cpu:0"])
     assert caught.value.message == "The strategy 'one_device' has the options 'device'."
-
-
-def test_a_worker_process_of_its_own():
-    def model():
-        network = keras.Sequential([keras.layers.Dense(2)])
-        network.compile("sgd", "mse")
-        return network
-
-    x = np.ones((8, 3), "float32")
-    y = np.ones((8, 2), "float32")
-    arguments = {"seed": 1, "verbose": 0, "strategy": tfdistr.one_device(device="cpu:0")}
-    there = tfdistr.distributed_fit(model, x, y, cluster=tfdistr.local_cluster(1), **arguments)
-    here = tfdistr.distributed_fit(model, x, y, **arguments)
-    assert there.history == here.history
-    assert there.workers[0]["pid"] != here.workers[0]["pid"]
 
 
 def test_a_cluster_of_several_workers_is_refused(monkeypatch):

@@ -1,9 +1,7 @@
 """Layers of one model on several devices, and on workers of a cluster."""
 
 import json
-import os
 import runpy
-import signal
 import sys
 
 import numpy as np
@@ -12,14 +10,10 @@ from clusters import PROGRAMS, run_cluster
 
 import tfdistr
 from tfdistr.clusters.local.cluster import describe_local_cluster
-from tfdistr.errors import ArgumentError, ClusterConfigError, WorkerFailedError
-from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.on_cluster import fit_on_cluster
-from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.strategies.layer_placement import parse_place
-from tfdistr.training.job_arguments import make_job
 
 pytestmark = pytest.mark.timeout(300)
 BOUND = 1e-6
@@ -219,26 +213,6 @@ def test_two_workers_of_a_local_cluster_train_as_one_process_does(script, alone)
     assert {row["status"] for row in fit.workers} == {"done"}
     names = ("workers", "strategy", "communication")
     assert [fit.params[name] for name in names] == [2, "model_parallel", "none"]
-
-
-def test_a_worker_of_a_local_cluster_that_dies_is_named(script, tmp_path):
-    arguments = {**script["ARGUMENTS"], "epochs": 10000}
-    arguments.pop("verbose")
-    job = make_job(
-        script["model"], script["X"], script["Y"], num_workers=1, strategy="model_parallel",
-        options={"placement": script["PLACEMENT"]}, **arguments,
-    )  # fmt: skip
-    pids = {}
-
-    def kill_after_an_epoch(event):
-        if event["event"] == "started":
-            pids[event["worker"]] = event["pid"]
-        elif event["event"] == "epoch_end" and 1 in pids:
-            os.kill(pids.pop(1), signal.SIGKILL)
-
-    with pytest.raises(WorkerFailedError, match=r"^Worker 1 of 2 .*SIGKILL") as caught:
-        fit_on_cluster(job, RULES["model_parallel"], TWO, Caller(kill_after_an_epoch), tmp_path)
-    assert caught.value.worker == 1
 
 
 def _start(processes, addresses, *, workers):

@@ -143,13 +143,6 @@ def test_other_logs_are_those_of_the_last_step():
     assert_same(fit.history, expected)
 
 
-def test_evaluate_on_workers():
-    expected, evaluated = of_keras(model())
-    fit = tfdistr.distributed_fit(model, X, Y, **JOB)
-    assert_same(fit.history, expected)
-    assert_same(fit.evaluate(X, Y, batch_size=16, cluster=tfdistr.local_cluster(workers=2)), evaluated)
-
-
 def test_the_progress_has_numbers():
     events: list[dict[str, Any]] = []
     reporter = Reporter(lambda kind, **fields: events.append({"kind": kind, **fields}), 4, chief=True)

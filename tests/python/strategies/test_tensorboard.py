@@ -64,33 +64,6 @@ def check(folder: Path, history: dict[str, list[float]]) -> None:
         assert found == pytest.approx(dict(enumerate(history[name])), rel=1e-6)
 
 
-def test_hyperparameters(train, tmp_path):
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
-    folder = str(tmp_path / "board")
-
-    def callbacks():
-        import keras
-        from tensorboard.plugins.hparams import api as hp
-
-        import tfdistr
-
-        made = [keras.callbacks.TensorBoard(folder)]
-        if tfdistr.is_chief():
-            made.append(hp.KerasCallback(folder, {"units": 10, "optimizer": "adam"}))
-        return made
-
-    fit = train(callbacks)
-    check(tmp_path / "board", fit.history)
-    found = values(tmp_path / "board")
-    assert sorted(found) == ["_hparams_/session_end_info", "_hparams_/session_start_info"]
-    (start,) = found["_hparams_/session_start_info"].values()
-    hparams = HParamsPluginData.FromString(start.metadata.plugin_data.content).session_start_info.hparams
-    assert (hparams["units"].number_value, hparams["optimizer"].string_value) == (10, "adam")
-    for part in (".", "train", "validation"):
-        assert len(list((tmp_path / "board" / part).glob("*tfevents*"))) == 1  # the chief's
-
-
 def steps_of_profile(file: Path) -> set[int]:
     """The numbers of the batches that a profile has."""
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace

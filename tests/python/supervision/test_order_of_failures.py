@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from launched_job import Job
 
 from tfdistr.clusters.cluster import Role
 from tfdistr.errors import WorkerFailedError
@@ -191,15 +190,3 @@ def test_the_kind_of_a_failure_counts_before_its_order() -> None:
     assert root_cause(failures).worker == 3
     assert root_cause(failures[:3]).worker == 2
     assert root_cause(failures[:2]).worker == 1
-
-
-@CLOCKS
-def test_a_job_with_a_worker_whose_clock_is_wrong(
-    job: Job, ahead: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Worker 0 fails first, and its process lives on until worker 1 has failed as well."""
-    monkeypatch.setenv("TFDISTR_TESTS_CLOCKS", json.dumps({"0": ahead, "1": -ahead}))
-    error = job.fail("fail_and_end_later,fail_late", 2)
-    times = {event["worker"]: event["time"] for event in job.of("failed")}
-    assert (times[0] > times[1]) == (ahead > 0)
-    assert error.worker == 0

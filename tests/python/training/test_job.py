@@ -85,10 +85,6 @@ def test_arrays_are_mapped_into_memory(tmp_path):
     assert (tmp_path / "value.pkl").stat().st_size < X.nbytes / 2
 
 
-def test_only_empty_arrays(tmp_path):
-    assert there_and_back(np.empty((0, 2)), tmp_path).shape == (0, 2)
-
-
 def test_arrays_of_text_and_arrays_of_r(tmp_path):
     value = (np.array(["é", "b"]), np.array(["long " * 10, b"b"], object), np.asfortranarray(X))
     texts, objects, fortran = there_and_back(value, tmp_path)

@@ -29,20 +29,11 @@ def model() -> keras.Model:
     return made
 
 
-def scheduled() -> keras.Model:
-    made = model()
-    made.compile(keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)), "mse")
-    return made
-
-
 A_MODEL = "`model` must be a compiled Keras 3 model, or a function without arguments that returns one."
 AS_FUNCTION = "Put the code that makes the model into a function: every worker calls it."
-WHOLE = "`{0}` must be a whole number of at least 1."
 TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
 A_CLUSTER = "`cluster` must be what local_cluster() or another function of clusters returns, or be left out."
 USE_CLUSTER = "Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."
-STRATEGY = "`strategy` must be the name of a strategy or a strategy object."
-A_STRATEGY = 'Pass strategy="mirrored", or strategy=mirrored(devices=["gpu:0", "gpu:1"]), for example.'
 VALIDATION = "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list."
 CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that returns one."
 MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
@@ -69,15 +60,10 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "a function that returned a number (3)", "Return the model at the end of the function."),
     ({"model": keras.Sequential}, "`model` must return a compiled model.", "a model that was not compiled",
      "Call model.compile(optimizer=..., loss=...) in the function."),
-    ({"strategy": "central"}, "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', "
-     "'parameter_server', 'model_parallel'.", "'central'", "Use strategy='multi_worker_mirrored'."),
-    ({"strategy": tfdistr.mirrored}, STRATEGY, "a function", A_STRATEGY),
     ({"strategy": tfdistr.one_device(device="gpu:7")}, DEVICES.format("device"),
      "'gpu:7'", "They are cpu:0."),
     ({"strategy": tfdistr.mirrored(devices=["cpu:0", "CPU:0"])},
      DEVICES.format("devices"), "'cpu:0', 'CPU:0'", "They are cpu:0."),
-    ({"strategy": tfdistr.mirrored(devices=[])}, DEVICES.format("devices"),
-     "none", "They are cpu:0."),
     ({"strategy": "mirrored", "cluster": TWO},
      "The strategy 'mirrored' trains in one process.", "2 workers, by the cluster", FITTING),
     ({"cluster": SERVED},
@@ -94,23 +80,9 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "`replicas_to_aggregate` must be at most the number of workers.",
      "replicas_to_aggregate=3, 2 workers", "Pass replicas_to_aggregate=2 or less, or start more workers."),
     ({"cluster": 2}, A_CLUSTER, "a number (2)", USE_CLUSTER),
-    ({"cluster": tfdistr.tf_config(worker=["a:1", "b:2"])}, A_CLUSTER,
-     "an object of class tfdistr.rendezvous.config.ClusterPlan",
-     USE_CLUSTER),
-    ({"batch_size": 0}, WHOLE.format("batch_size"), "0", "Pass batch_size=1, for example."),
-    ({"batch_size": "32"}, WHOLE.format("batch_size"), "'32'", "Pass batch_size=1, for example."),
     ({"batch_size": tfdistr.per_worker}, WHOLE.format("batch_size"), "a function",
      "Pass batch_size=1, for example."),
-    ({"epochs": 0}, WHOLE.format("epochs"), "0", "Pass epochs=1, for example."),
-    ({"epochs": 1.5}, WHOLE.format("epochs"), "1.5", "Pass epochs=1, for example."),
-    ({"epochs": True}, WHOLE.format("epochs"), "True", "Pass epochs=1, for example."),
-    ({"epochs": None}, WHOLE.format("epochs"), "None", "Pass epochs=1, for example."),
-    ({"steps_per_epoch": 0}, WHOLE.format("steps_per_epoch"), "0", "Pass steps_per_epoch=1, for example."),
-    ({"validation_steps": -1}, WHOLE.format("validation_steps"), "-1",
-     "Pass validation_steps=1, for example."),
     ({"validation_data": (X, Y, Y, Y)}, VALIDATION, "a tuple of 4", "Pass validation_data=(x_val, y_val)."),
-    ({"validation_data": ()}, VALIDATION, "a tuple of 0", "Pass validation_data=(x_val, y_val)."),
-    ({"validation_data": [X] * 4}, VALIDATION, "a list of 4", "Pass validation_data=(x_val, y_val)."),
     ({"validation_data": (X, Y[:2])},
      "All arrays must have the same number of examples (their first dimension).", "validation_data: 4, y: 2",
      "Give every example an input, a target and a weight."),
@@ -120,16 +92,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"callbacks": [keras.callbacks.EarlyStopping]}, MADE,
      "the class keras.src.callbacks.early_stopping.EarlyStopping",
      "Pass callbacks=[EarlyStopping()], for example."),
-    ({"callbacks": lambda: [keras.callbacks.EarlyStopping]}, MADE,
-     "the class keras.src.callbacks.early_stopping.EarlyStopping",
-     "Pass callbacks=[EarlyStopping()], for example."),
     ({"callbacks": lambda: ["no"]}, MADE, "a text ('no')",
      "Pass a list of keras.callbacks.Callback objects."),
-    ({"class_weight": [1.0, 2.0]}, CLASSES, "[1.0, 2.0]", "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
-    ({"class_weight": {0: 1.0, 0.5: 2.0}}, CLASSES, "{0: 1.0, 0.5: 2.0}",
-     "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
-    ({"class_weight": {0: 1.0, "0": 2.0}}, CLASSES, "{0: 1.0, '0': 2.0}",
-     "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
     ({"class_weight": {0: float("nan")}}, CLASSES, "{0: nan}",
      "Pass class_weight={0: 1.0, 1: 2.0}, for example."),
     ({"class_weight": {"cat": 1.0}}, CLASSES, "{'cat': 1.0}",
@@ -139,14 +103,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "class_weight and sample_weight",
      "Multiply the weight of each example by that of its class, and pass it as sample_weight."),
     ({"seed": -1}, "`seed` must be a whole number from 0 to 4294967295.", "-1", "Pass seed=1, for example."),
-    ({"seed": 2**32}, "`seed` must be a whole number from 0 to 4294967295.", "4294967296",
-     "Pass seed=1, for example."),
     ({"run_dir": True}, "`run_dir` must be a path.", "True", 'Pass run_dir="results", for example.'),
-    ({"shuffle": 1}, "`shuffle` must be true or false.", "1", "Pass shuffle=True."),
-    ({"failures": {"max_restarts": 1}}, "`failures` must be what on_failure() returns.",
-     "a dictionary of length 1", "Pass failures=on_failure(max_restarts=3), for example."),
-    ({"verbose": 3}, '`verbose` must be "auto", 0, 1 or 2.', "3",
-     "Use 0 for silence, 1 for a progress bar, 2 for one line per epoch."),
 ]  # fmt: skip
 
 
@@ -159,22 +116,6 @@ def test_what_is_refused(differing, message, received, fix):
     with pytest.raises(ArgumentError) as caught:
         distributed_fit(**{"model": model, "x": X, "y": Y} | differing)
     assert (caught.value.message, caught.value.received, caught.value.fix) == (message, received, fix)
-
-
-def test_a_learning_rate_schedule_is_not_scaled():
-    job = make_job(
-        scheduled, X, Y, num_workers=2, batch_size=tfdistr.per_worker(8, scale_learning_rate="linear")
-    )
-    from tfdistr.strategies.worker_strategy import SingleWorker
-    from tfdistr.training.tasks import run_task
-
-    with pytest.raises(ArgumentError) as caught:
-        run_task(job, SingleWorker(), lambda kind, **fields: None)
-    assert str(caught.value).splitlines() == [
-        "`scale_learning_rate` needs a learning rate that is a number.",
-        "Received: an optimizer with a learning-rate schedule",
-        'Fix: Pass scale_learning_rate="none" and scale the schedule in the model function.',
-    ]
 
 
 def test_whole_numbers_may_come_as_doubles():

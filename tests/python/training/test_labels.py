@@ -43,10 +43,8 @@ class OwnStep(keras.Sequential):
     "loss",
     [
         "mse",
-        keras.losses.MeanSquaredError(),
         keras.losses.mean_squared_error,
         {"a": "mse"},
-        ["mse"],
         own_loss,
     ],
 )

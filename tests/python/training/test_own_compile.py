@@ -323,13 +323,6 @@ REFUSED = {
     "a lambda": (
         lambda: own_loop(loss_fn=lambda y, p: y - p), r"`loss_fn` of OwnLoop.compile\(\): a lambda"
     ),
-    "a lambda among Keras's": (
-        lambda: task(loss=lambda y, p: y - p), r"`loss` of Task.compile\(\): a lambda"
-    ),
-    "an open file": (
-        lambda: task(sampler=open(__file__)),  # noqa: SIM115
-        r"`sampler` of Task.compile\(\): TextIOWrapper, which Keras cannot describe",
-    ),
     "an object": (
         lambda: task(sampler=Unregistered()),
         r"`sampler` of Task.compile\(\): Unregistered, which Keras cannot describe",

@@ -20,9 +20,6 @@ def test_a_size_in_words() -> None:
         ({"batch_size": 0}, [
             "`batch_size` must be a whole number of at least 1.", "Received: 0",
             "Fix: Pass batch_size=1, for example."]),
-        ({"batch_size": None}, [
-            "`batch_size` must be a whole number of at least 1.", "Received: None",
-            "Fix: Pass batch_size=1, for example."]),
         ({"scale_learning_rate": "cubic"}, [
             "`scale_learning_rate` must be one of 'none', 'linear', 'sqrt'.", "Received: 'cubic'",
             "Fix: Use scale_learning_rate='none'."]),

@@ -49,11 +49,6 @@ def test_output_comes_through_the_connection(job: Job) -> None:
 
 
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
-def test_halted_workers_and_their_children_are_ended(job: Job) -> None:
-    assert job.fail("fail_late,wait_with_grandchild,halt,halt", each=2).worker == 0
-
-
-@pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_more_workers_of_a_host_than_sshd_lets_log_in_at_once(job: Job) -> None:
     assert [status.status for status in job.run("finish", "a", each=18)] == ["done"] * 18
 

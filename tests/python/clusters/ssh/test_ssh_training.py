@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launched import wait_for
 from ssh_job import Job
 
 import tfdistr
@@ -34,23 +33,6 @@ def fit(build: Callable[[], Any], cluster: Any, **options: Any) -> tfdistr.FitRe
 def one() -> tfdistr.FitResult:
     """What one worker gives."""
     return fit(model, None)
-
-
-@pytest.mark.slow(reason="TensorFlow in network namespaces")
-def test_distributed_fit_on_two_hosts_gives_the_numbers_of_one_worker(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: tfdistr.FitResult
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    many = fit(model, job.cluster("ab", warm=True))
-    assert [worker["host"] for worker in many.workers] == [job.net.address("a"), job.net.address("b")]
-    assert many.params["communication"] == "mpi"
-    assert Path(str(many.run_dir)).parent == tmp_path
-    np.testing.assert_allclose(many.history["loss"], one.history["loss"], rtol=1e-6)
-    for received, expected in zip(many.model.get_weights(), one.model.get_weights(), strict=True):
-        np.testing.assert_allclose(received, expected, atol=1e-6)
-    assert job.net.fork_servers()
-    tfdistr.stop_warm_workers()
-    assert wait_for(lambda: not job.net.fork_servers(), 10)
 
 
 @pytest.mark.slow(reason="TensorFlow in network namespaces")

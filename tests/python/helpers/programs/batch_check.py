@@ -46,15 +46,6 @@ def gathered(y: Any, p: Any) -> Any:
     return contrastive(tfdistr.gather(y), tfdistr.gather(p))
 
 
-def distance_of_distributions(y: Any, p: Any) -> Any:
-    apart = tf.reduce_sum((p[:, tf.newaxis] - p[tf.newaxis]) ** 2, -1)
-    return mean_of_rows(y, p) + 0.01 * tf.reduce_mean(tf.exp(-apart))
-
-
-def balance(y: Any, p: Any) -> Any:
-    return mean_of_rows(y, p) + 0.01 * tf.reduce_sum(tf.reduce_mean(tf.nn.softmax(p), 0) ** 2)
-
-
 def sum_of_rows(y: Any, p: Any) -> Any:
     return tf.reduce_sum((y - p) ** 2)
 
@@ -108,35 +99,21 @@ class Counter(layers.Layer):
 
 
 class Plain(keras.Model):
-    def change(self, gradients: Any, again: Callable[[], Any]) -> Any:
+    def change(self, gradients: Any) -> Any:
         return gradients
 
     def train_step(self, data: Any) -> Any:
         x, y = data
-
-        def gradients() -> Any:
-            with tf.GradientTape() as tape:
-                loss = self.compute_loss(x, y, self(x, training=True))
-            return tape.gradient(loss, self.trainable_variables)
-
-        self.optimizer.apply(self.change(gradients(), gradients), self.trainable_variables)
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(self.change(gradients), self.trainable_variables)
         return self.get_metrics_result()
 
 
 class Clipped(Plain):
-    def change(self, gradients: Any, again: Callable[[], Any]) -> Any:
+    def change(self, gradients: Any) -> Any:
         return tf.clip_by_global_norm(gradients, 0.01)[0]
-
-
-class SharpnessAware(Plain):
-    def change(self, gradients: Any, again: Callable[[], Any]) -> Any:
-        moves = [0.05 * gradient / tf.linalg.global_norm(gradients) for gradient in gradients]
-        for variable, move in zip(self.trainable_variables, moves, strict=True):
-            variable.assign_add(move)
-        there = again()
-        for variable, move in zip(self.trainable_variables, moves, strict=True):
-            variable.assign_sub(move)
-        return there
 
 
 def network(
@@ -157,19 +134,13 @@ def random_layers() -> list[layers.Layer]:
 
 MODELS: dict[str, Callable[[], keras.Model]] = {
     "contrastive": lambda: network(loss=contrastive),
-    "contrastive, random": lambda: network(*random_layers(), loss=contrastive),
-    "distance of distributions": lambda: network(loss=distance_of_distributions),
-    "balance": lambda: network(loss=balance),
-    "balance, random": lambda: network(*random_layers(), loss=balance),
     "sum": lambda: network(loss=sum_of_rows),
     "sum, random": lambda: network(*random_layers(), loss=sum_of_rows),
     "sum in a layer": lambda: network(SumLoss(), loss="mse"),
     "clipped gradients": lambda: network(kind=Clipped, loss="mse"),
-    "sharpness-aware": lambda: network(kind=SharpnessAware, loss="mse"),
     "mean in a layer": lambda: network(Centred()),
     "not finite": lambda: network(loss=not_finite),
     "rows": network,
-    "rows by a class": lambda: network(loss=OfRows()),
     "rows by a class, sum": lambda: network(loss=OfRows(reduction="sum")),
     "mean": lambda: network(*random_layers(), loss=mean_of_rows),
     "gathered": lambda: network(loss=gathered),
@@ -177,7 +148,6 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "sampling": lambda: network(Sampling()),
     "a counter of TensorFlow": lambda: network(Counter()),
     "regularizers": lambda: network(layers.Dense(4, kernel_regularizer="l2", bias_regularizer="l1")),
-    "Keras's own": lambda: network(*random_layers(), loss="mse"),
 }
 
 

@@ -46,19 +46,8 @@ def mixed_model() -> keras.Model:
     return made
 
 
-def digits_model() -> keras.Model:
-    """Built when it sees the first batch."""
-    made = keras.Sequential([keras.layers.Rescaling(1 / 16), keras.layers.Flatten(), keras.layers.Dense(10)])
-    made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-    return made
-
-
 def examples() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y))
-
-
-def callbacks() -> list[keras.callbacks.Callback]:
-    return [keras.callbacks.EarlyStopping("val_loss", min_delta=10.0, patience=2)]
 
 
 # The arguments of each call, given the number of workers; batch_size, epochs and seed are the same for all.
@@ -66,9 +55,6 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
     "arrays": lambda workers: {"x": X, "y": Y, "validation_data": (X[:31], Y[:31])},
     "sample_weight": lambda workers: {
         "x": X, "y": Y, "sample_weight": WEIGHT, "validation_data": [X[:31], Y[:31], WEIGHT[:31]]},
-    "class_weight": lambda workers: {
-        "x": examples, "class_weight": {0: 1, 1: 3}, "validation_data": lambda: examples().take(31)},
-    "data_frame": lambda workers: {"x": frame(), "y": frame()["a"].gt(0).astype("int32")},
     "mixed_data_frame": lambda workers: {
         "model": mixed_model, "x": frame()[["a"]].assign(kind=np.where(Y == 0, "even", "odd")), "y": Y},
     "function_of_context": lambda workers: {
@@ -76,12 +62,7 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
         "validation_data": lambda ctx: ctx.shard(examples().take(3))},
     "function_of_batches": lambda workers: {
         "x": lambda: examples().shuffle(101, seed=3).batch(17), "batch_size": None},
-    "steps": lambda workers: {
-        "x": examples, "steps_per_epoch": 4, "validation_data": (X, Y), "validation_steps": 2},
     "fewer_examples_than_workers": lambda workers: {"x": X[:1], "y": Y[:1]},
-    "early_stopping": lambda workers: {
-        "model": digits_model, "x": tfdistr.load_dataset("digits", "test"),
-        "validation_data": (np.ones((31, 8, 8, 1), "uint8"), Y[:31]), "callbacks": callbacks, "epochs": 9},
     # The batch and the learning rate that two workers have, also where one does the work of both.
     "per_worker_batch": lambda workers: {
         "x": X, "y": Y,

@@ -1,6 +1,6 @@
 """Who this process is among the workers, before a strategy is made and after it.
 
-Usage: place.py FOLDER [COMMUNICATION]   (writes FOLDER/<index>.json; with "none" it makes no strategy)
+Usage: place.py FOLDER [COMMUNICATION]   (writes FOLDER/<index>.json)
 """
 
 import json
@@ -21,9 +21,6 @@ def place() -> list[object]:
 
 found = {"before": place(), "without tensorflow": "tensorflow" not in sys.modules}
 index = tfdistr.worker_index()
-if COMMUNICATION == "none":
-    Path(sys.argv[1], f"{index}.json").write_text(json.dumps(found))
-    sys.exit()
 strategy = tfdistr.make_strategy(communication=COMMUNICATION)
 found["after"] = place()
 with strategy.scope():

@@ -56,16 +56,6 @@ def fail_and_live() -> None:
     time.sleep(LONG)
 
 
-def fail_and_end_later() -> None:
-    wait_for_all()
-    try:
-        fail()
-    except ValueError as error:
-        report(error)
-    time.sleep(2)
-    os._exit(1)
-
-
 def fail_in_r() -> None:
     events.write("failed", error_type="simpleError", message="object 'y' not found\nin the loss", peer=False,
                  traceback="1. model()\n2. loss(y)", language="r")  # fmt: skip
