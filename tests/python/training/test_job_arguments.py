@@ -80,7 +80,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
      "`replicas_to_aggregate` must be at most the number of workers.",
      "replicas_to_aggregate=3, 2 workers", "Pass replicas_to_aggregate=2 or less, or start more workers."),
     ({"cluster": 2}, A_CLUSTER, "a number (2)", USE_CLUSTER),
-    ({"batch_size": tfdistr.per_worker}, WHOLE.format("batch_size"), "a function",
+    ({"batch_size": tfdistr.per_worker}, "`batch_size` must be a whole number of at least 1.", "a function",
      "Pass batch_size=1, for example."),
     ({"validation_data": (X, Y, Y, Y)}, VALIDATION, "a tuple of 4", "Pass validation_data=(x_val, y_val)."),
     ({"validation_data": (X, Y[:2])},
