@@ -67,15 +67,6 @@ start_script <- function(name, args = character(), env = character(), frame = pa
   )
 }
 
-# Waits until a condition holds; an error after so many seconds.
-wait_until <- function(condition, seconds = 60, what = "the condition") {
-  end <- Sys.time() + seconds
-  while (!condition()) {
-    if (Sys.time() > end) stop("waited ", seconds, " s for ", what)
-    Sys.sleep(0.1)
-  }
-}
-
 runs <- function(pid) tools::pskill(pid, 0L)
 
 # The events that the workers of a run have reported, as text.

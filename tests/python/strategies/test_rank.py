@@ -112,7 +112,7 @@ def test_the_strategy_is_asked_first_in_its_scope_and_after_tf_config_elsewhere(
 
 @pytest.mark.timeout(180)
 def test_ranks_of_mpiexec_know_their_place_before_and_after_the_strategy(tmp_path: Path) -> None:
-    (ended,) = run_cluster("place.py", 2, [str(tmp_path)], timeout=150, mpi=True)
+    (ended,) = run_cluster("place.py", 2, [str(tmp_path)], timeout=150, mpi=True, start_warm=False)
     assert ended.status == 0, ended.output[-3000:]
     for index in range(2):
         found = json.loads((tmp_path / f"{index}.json").read_text())
