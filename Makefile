@@ -54,7 +54,7 @@ demo: setup ## the main job on two workers, from Python and then from R
 	@tools/demo-r.sh
 
 # The cores are busy all the time: a second process of testthat would only load R, Python and TensorFlow once more.
-test: setup ## all checks and tests but the slow ones; T=tests/python/cluster or T=name runs only those
+test: setup ## all checks and tests but the slow ones; T=tests/python/clusters or T=name runs only those
 	@$(if $(T),tools/test-one.sh '$(T)',TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone)
 
 test-all: setup ## the slow tests too, all engines, all faults, all cases of equality, the site

@@ -1,4 +1,4 @@
-# Scripts as workers. What the core does: tests/python/script.
+# Scripts as workers. What the core does: tests/python/cli.
 
 script <- function(...) {
   withr::local_tempfile(lines = c(...), fileext = ".R", .local_envir = parent.frame())

@@ -183,7 +183,7 @@ def _agree(job: Job, strategy: WorkerStrategy) -> None:
             "Workers that join a cluster by hand train on one device each.",
             received="a worker that sees several GPUs",
             fix="Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass "
-            'cluster=local_cluster(workers="gpus").',
+            'cluster=local_cluster(gpus_per_worker=1).',
         )
     from tfdistr.collectives.comparison import agree, versions
 

@@ -50,6 +50,8 @@ def test_the_last_two_are_kept_and_nothing_else(tmp_path):
         folder.save(checkpoint(*position))
     assert sorted(os.listdir(tmp_path)) == ["000001-000000000.checkpoint", "000001-000000003.checkpoint"]
     assert folder.newest().position == (1, 3)
+    folder.save(checkpoint(0, 7))  # a run that has resumed before checkpoints that were refused
+    assert sorted(os.listdir(tmp_path)) == ["000000-000000007.checkpoint"]
 
 
 def torn(content: bytes) -> bytes:

@@ -42,7 +42,7 @@ def files(tmp_path_factory) -> list[str]:
         (0, 4, False, "DATA", "the pipeline reads no files"),
         (1, 4, True, "DATA", "1 file cannot be shared out to 4 workers"),
         (1, 4, False, "DATA", "1 file cannot be shared out to 4 workers"),
-        (3, 2, False, "DATA", "3 files would be shared out unevenly to 2 workers"),
+        (5, 3, False, "DATA", "5 files would be shared out unevenly to 3 workers"),
         (4, 2, True, "DATA", "it keeps the batches of one worker; exact=False would share out 4 files"),
         (4, 2, False, "FILE", "each worker reads 2 files of its own"),
         (2, 2, False, "FILE", "each worker reads 1 file of its own"),

@@ -91,5 +91,5 @@ def test_a_worker_by_hand_with_several_devices_is_refused():
         "Workers that join a cluster by hand train on one device each.",
         "Received: a worker that sees several GPUs",
         'Fix: Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass '
-        'cluster=local_cluster(workers="gpus").',
+        'cluster=local_cluster(gpus_per_worker=1).',
     ]
