@@ -106,7 +106,7 @@ def scale_learning_rate(
     rate = read_learning_rate(
         optimizer,
         rule="`scale_learning_rate` needs a learning rate that is a number.",
-        fix='Pass scale_learning_rate="none" and scale the schedule in the model function.',
+        fix='Leave `scale_learning_rate` out, and scale the schedule in the model function.',
     )
     optimizer.learning_rate = rate * factor
     return [WarmUp(rate, rate * factor, warmup_epochs)] if warmup_epochs else []

@@ -102,7 +102,7 @@ def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
     assert str(caught.value).splitlines() == [
         'communication="nccl" needs a GPU for each worker.',
         "Received: 2 workers, which all see GPU 0",
-        'Fix: Pass cluster=local_cluster(gpus_per_worker=1), or communication="ring".',
+        'Fix: Pass cluster=local_cluster(gpus_per_worker=1), or strategy="multi_worker_mirrored".',
     ]
     for each in (local_cluster(gpus_per_worker=1), local_cluster(2, env=NO_GPU), local_cluster(1)):
         assert each.backend("nccl").communication == "nccl"

@@ -212,7 +212,8 @@ def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert str(caught.value).splitlines() == [
         'communication="mpi" needs an MPI library that mpi4py and srun can use.',
         "Received: srun has no --mpi=pmix, which Open MPI v5.0.3 needs",
-        'Fix: Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
+        'Fix: Pass strategy=multi_worker_mirrored(communication="ring"), or '
+        "install mpi4py with an MPI library that Slurm knows "
         "(srun --mpi=list).",
     ]
     monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: False)

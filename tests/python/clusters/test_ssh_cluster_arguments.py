@@ -76,7 +76,8 @@ def test_what_carries_the_gradients() -> None:
     assert str(caught.value).splitlines() == [
         'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
         "Received: ssh_cluster() with tunnels=True",
-        'Fix: Pass communication="ring", or tunnels=False if the hosts can connect to each other.',
+        'Fix: Pass strategy=multi_worker_mirrored(communication="ring"), or '
+        "tunnels=False if the hosts can connect to each other.",
     ]
     with pytest.raises(ArgumentError, match="needs parameter servers"):
         tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server")

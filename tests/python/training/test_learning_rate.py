@@ -180,7 +180,7 @@ def test_a_schedule_is_refused(schedule):
     assert str(caught.value).splitlines() == [
         "`scale_learning_rate` needs a learning rate that is a number.",
         "Received: an optimizer with a learning-rate schedule",
-        'Fix: Pass scale_learning_rate="none" and scale the schedule in the model function.',
+        'Fix: Leave `scale_learning_rate` out, and scale the schedule in the model function.',
     ]
 
 

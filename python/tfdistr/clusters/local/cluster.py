@@ -73,7 +73,7 @@ class LocalCluster(EngineCluster):
             raise ArgumentError(
                 'communication="nccl" needs a GPU for each worker.',
                 received=f"{self.workers} workers, which all see GPU {', '.join(shared)}",
-                fix='Pass cluster=local_cluster(gpus_per_worker=1), or communication="ring".',
+                fix='Pass cluster=local_cluster(gpus_per_worker=1), or strategy="multi_worker_mirrored".',
             )
         return super().requested_backend(communication)
 

@@ -136,7 +136,8 @@ class SlurmCluster(EngineCluster):
             raise ClusterStartError(
                 'communication="mpi" needs an MPI library that mpi4py and srun can use.',
                 received=why,
-                fix='Pass communication="ring", or install mpi4py with an MPI library that Slurm knows '
+                fix='Pass strategy=multi_worker_mirrored(communication="ring"), or '
+                "install mpi4py with an MPI library that Slurm knows "
                 "(srun --mpi=list).",
             )
         return Backend("mpi", attrs.evolve(self, mpi=option), "the caller asked for it")

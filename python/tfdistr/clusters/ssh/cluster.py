@@ -61,7 +61,8 @@ class SshCluster(WorkersOnHosts):
             raise ArgumentError(
                 'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
                 received="ssh_cluster() with tunnels=True",
-                fix='Pass communication="ring", or tunnels=False if the hosts can connect to each other.',
+                fix='Pass strategy=multi_worker_mirrored(communication="ring"), or '
+                "tunnels=False if the hosts can connect to each other.",
             )
         if self.tunnels and communication == "auto":
             return Backend("ring", self, "ssh tunnels do not carry MPI")
