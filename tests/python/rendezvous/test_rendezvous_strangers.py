@@ -19,6 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 
 DEEP = b"[" * 200_000 + b"]" * 200_000 + b"\n"
 
+
 def test_an_address_of_another_worker_and_what_is_no_worker_are_named():
     with socket.create_server(("", 0)) as silent:
         tasks = addresses(3)
@@ -82,6 +83,24 @@ def test_a_stranger_does_not_take_the_place_of_a_worker(hello):
             time.sleep(0.5)
             assert run(tasks, 1) == ["all are there"]
             assert outcomes([leader])[0]["said"] == "all are there"
+
+
+def test_a_connection_that_says_hello_for_ever_is_closed():
+    tasks = addresses(2)
+    with started([{"tasks": tasks | {"worker 2": "127.0.0.1:1"}, "own": "worker 0", "timeout": 20}]):
+        until = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                one = socket.create_connection(("127.0.0.1", int(tasks["worker 0"].rpartition(":")[2])), 5)
+                break
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        hello = json.dumps({"hello": {"task": "worker 1", "id": "x", "fields": {}}}).encode() + b"\n"
+        until = time.monotonic() + 10
+        with one, one.makefile("rb") as answers, contextlib.suppress(ConnectionError):
+            one.sendall(hello * (meeting._LINES + 1))
+            while answers.readline():
+                assert time.monotonic() < until, "the leader reads on"
 
 
 def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
