@@ -24,7 +24,7 @@ _WAYS_OUT = {
     "communication": (
         "communication",
         "spent {share} of the time exchanging with each other; take larger batches, "
-        'gradient_dtype="bfloat16", or fewer workers.',
+        'multi_worker_mirrored(gradient_dtype="bfloat16"), or fewer workers.',
     ),
     "checkpoints": (
         "checkpoints", "spent {share} of the time on checkpoints; save less often with checkpoint_every.",

@@ -333,7 +333,7 @@ def test_a_worker_that_is_lost(lost: str, what: str, monkeypatch: pytest.MonkeyP
         "  The actor died.",
         "",
         f"Its log: {tmp_path / 'run' / 'logs' / 'worker-1.log'}",
-        "Fix: Check that the node runs (ray status). Pass `max_restarts` and `checkpoint_every` to resume "
-        "from the last checkpoint on the remaining nodes.",
+        "Fix: Check that the node runs (ray status). Pass failures=on_failure(max_restarts=3) and "
+        "`checkpoint_every` to resume from the last checkpoint on the remaining nodes.",
     ]
     assert (error.worker, error.host) == (1, "a")

@@ -124,7 +124,9 @@ def test_r_gets_the_times_beside_its_data_frame_of_workers():
     assert "times" not in made["workers"]
     assert made["times"] == {"index": [0], **{name: [seconds] for name, seconds in parts.items()}}
     assert made["text"][-1] == "Time: 100.0 s: computing 60 %, exchanging 40 %"
-    assert made["bottleneck"].endswith('take larger batches, gradient_dtype = "bfloat16", or fewer workers.')
+    assert made["bottleneck"].endswith(
+        'take larger batches, multi_worker_mirrored(gradient_dtype = "bfloat16"), or fewer workers.'
+    )
     assert made["time_lines"][-1] == made["bottleneck"]
     assert made["time_lines"][1].split() == [
         "worker", "seconds", "computing", "waiting", "for", "peers", "exchanging"

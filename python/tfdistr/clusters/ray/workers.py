@@ -226,8 +226,8 @@ def lost_actor_error(worker: RemoteWorker, message: Mapping[str, Any], workers: 
     return lost_worker_error(
         worker,
         f"Worker {worker.index} of {workers} on {worker.host} was lost {what}.\n\nRay says:\n{said}",
-        fix="Check that the node runs (ray status). Pass `max_restarts` and `checkpoint_every` to resume "
-        "from the last checkpoint on the remaining nodes.",
+        fix="Check that the node runs (ray status). Pass failures=on_failure(max_restarts=3) and "
+        "`checkpoint_every` to resume from the last checkpoint on the remaining nodes.",
     )
 
 
