@@ -51,9 +51,9 @@
 #' @param y Targets, where `x` is arrays: a vector, an array or a factor.
 #' @param ... Not used: the arguments after `y` must be named.
 #' @param batch_size Number of examples in a **global** batch: the number of workers does not change the
-#'   result. `NULL` means 32, or the batches that `x` gives: a data set of batches, a `PyDataset`, a
-#'   generator, or a function. Or `per_worker(64)`, for a global batch that grows with the number of workers;
-#'   see [per_worker()].
+#'   result. `NULL` means 32 for single examples. A data set of batches, a `PyDataset` and a generator keep
+#'   their batches, and the data set that a function returns is taken as ready batches. Or `per_worker(64)`,
+#'   for a global batch that grows with the number of workers; see [per_worker()].
 #' @param epochs Number of epochs, with those before `initial_epoch`.
 #' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
 #'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
@@ -112,7 +112,8 @@
 #'   * `history`: a list of numeric vectors: the values of each metric, one for each epoch.
 #'   * `metrics`: a list of numbers: the metrics after the last epoch.
 #'   * `model`: the trained model, in this process. It is built on first use.
-#'   * `params`: a list of the numbers of the job: batch size, epochs, steps, seed, number of workers.
+#'   * `params`: a list of the numbers of the job: global batch size (`NULL` if `x` gave batches), epochs,
+#'     steps, seed, number of workers.
 #'     `communication` is the backend that has carried the gradients between the workers: "mpi", "ring" or
 #'     "nccl", whatever the argument was; "none" if one worker has trained, or if the workers of the strategy
 #'     exchange no gradients.

@@ -1,4 +1,4 @@
-# What a trained model is used for. In Python: jobs/inference.py.
+# Evaluation and prediction with a trained model. In Python: jobs/inference.py.
 
 #' Predict with a trained model
 #'
@@ -9,10 +9,10 @@
 #' @param newdata Inputs, in one of the forms that `x` of [distributed_fit()] may have. Of a data frame, the
 #'   columns that the model was trained with are taken by their names. Targets are ignored.
 #' @param ... Not used.
-#' @param batch_size Number of examples in a batch; `NULL` if `newdata` is a function that gives batches.
+#' @param batch_size Number of examples in a batch; `NULL` means 32, or the batches that `newdata` gives.
 #' @param steps Number of batches; by default all.
 #' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process.
-#' @param output String: a new or empty folder. The outputs are written there, in files of some 64 MiB each,
+#' @param output String: a new or empty folder. The outputs are written there, in files of about 64 MiB each,
 #'   and are never in memory together.
 #' @param output_format Format of these files: `"npy"` (of NumPy), or `"parquet"` (needs Python's pyarrow; R
 #'   reads them with the package arrow): a row for each example, a column for each output.

@@ -94,8 +94,9 @@ def distributed_fit(
             values, missing text, and tensors that are ragged or sparse are errors.
         y: Targets, if ``x`` is arrays.
         batch_size: Examples in a **global** batch: the number of workers does not change the result. None
-            means 32, or the batches that ``x`` gives: a data set of batches, a ``PyDataset``, a generator,
-            or a function. Or ``per_worker(64)``, for a global batch that grows with the number of workers.
+            means 32 for single examples. A data set of batches, a ``PyDataset`` and a generator keep their
+            batches, and the data set that a function returns is taken as ready batches. Or
+            ``per_worker(64)``, for a global batch that grows with the number of workers.
         epochs: Number of epochs, with those before ``initial_epoch``.
         verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
             display) or 2 (one line for each epoch).

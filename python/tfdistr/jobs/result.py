@@ -24,11 +24,12 @@ class FitResult(Outcome):
     """The result of a training job.
 
     Attributes:
-        history: Metric values by name, one for each epoch; see ``rows``.
+        history: Metric values by name, one for each epoch; see ``to_frame()``.
         metrics: The metrics after the last epoch.
-        params: The numbers of the job: batch size, epochs, steps, seed, number of workers. ``communication``
-            is what really carried the gradients between the workers: "mpi", "ring" or "nccl"; "none" if one
-            worker trained, or if the strategy's workers exchange no gradients.
+        params: The numbers of the job: global batch size (None if ``x`` gave batches), epochs, steps, seed,
+            number of workers. ``communication`` is what really carried the gradients between the workers:
+            "mpi", "ring" or "nccl"; "none" if one worker trained, or if the strategy's workers exchange no
+            gradients.
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
             output; None if it was this process). A worker that has trained also has times, its seconds since
             its last start: computing, waiting_for_peers, exchanging, waiting_for_data, checkpoints,
@@ -73,10 +74,10 @@ class FitResult(Outcome):
             x: Inputs, in one of the forms that ``distributed_fit()`` takes.
             y: Targets, if ``x`` is arrays.
             sample_weight: Weight of each example, if ``x`` is arrays.
-            batch_size: Examples in a global batch; None if ``x`` gives batches.
+            batch_size: Examples in a global batch; None means 32, or the batches that ``x`` gives.
             steps: Number of batches; by default all.
             cluster: Where to compute: ``local_cluster(workers=4)``, ``ssh_cluster(["a", "b"])``,
-                ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``; by default this process, or the
+                ``slurm_cluster(nodes=2)`` or ``ray_cluster(workers=2)``; by default this process, or the
                 cluster that it has joined. After a fit with ``virtual_workers``, where TensorFlow already
                 runs here with several threads, it is one worker on this machine.
 
@@ -118,11 +119,11 @@ class FitResult(Outcome):
 
         Args:
             x: Inputs, in one of the forms that ``distributed_fit()`` takes. Targets are ignored.
-            batch_size: Examples in a batch; None if ``x`` gives batches.
+            batch_size: Examples in a batch; None means 32, or the batches that ``x`` gives.
             steps: Number of batches; by default all.
             cluster: Where to compute: ``local_cluster(workers=4)``, ``ssh_cluster(["a", "b"])``,
-                ``ssh_cluster(["a", "b"])`` or ``slurm_cluster(nodes=2)``; by default in this process.
-            output: A new or empty folder. The outputs are written there, in files of some 64 MiB each, and
+                ``slurm_cluster(nodes=2)`` or ``ray_cluster(workers=2)``; by default this process.
+            output: A new or empty folder. The outputs are written there, in files of about 64 MiB each, and
                 are never in memory together.
             output_format: Format of these files: "npy" (``numpy.load()`` reads them), or "parquet" (needs
                 pyarrow): a row for each example, a column for each output.

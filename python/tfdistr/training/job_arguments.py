@@ -143,8 +143,8 @@ def _check_drop_remainder(job: Job) -> None:
     if job.batch_size is None:
         raise ArgumentError(
             "`drop_remainder` is for batches that tfdistr makes.",
-            received="batch_size=None (the function makes batches)",
-            fix="Drop the remainder in the function: dataset.batch(size, drop_remainder=True).",
+            received="no batch_size, and `x` gives ready batches",
+            fix="Drop the remainder where the batches are made: dataset.batch(size, drop_remainder=True).",
         )
     if isinstance(job.data, Arrays):
         count_steps(job.data.examples, job.batch_size, drop_remainder=True)

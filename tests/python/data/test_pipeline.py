@@ -268,7 +268,7 @@ def test_shard_of_sparse_examples_with_empty_parts():
             "Fix: Check the data that the function reads."]),
         (lambda ctx: ctx.shard(numbers()), None, DataShardError, [
             "ctx.shard() splits examples by global batches, so it needs a batch size.",
-            "Received: batch_size=None (the function makes batches)",
+            "Received: no batch_size: the data set of the function is taken as ready batches",
             "Fix: Pass batch_size to distributed_fit() and return examples, not batches."]),
         (lambda ctx: ctx.shard(numbers(), 0), 4, ArgumentError, [
             "`shuffle_buffer` must be a whole number of at least 1.", "Received: 0",

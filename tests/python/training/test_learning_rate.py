@@ -254,8 +254,8 @@ def test_batches_of_a_function_are_its_own():
         make_job(compiled, lambda: None, num_workers=2, batch_size=None, drop_remainder=True)
     assert str(caught.value).splitlines() == [
         "`drop_remainder` is for batches that tfdistr makes.",
-        "Received: batch_size=None (the function makes batches)",
-        "Fix: Drop the remainder in the function: dataset.batch(size, drop_remainder=True).",
+        "Received: no batch_size, and `x` gives ready batches",
+        "Fix: Drop the remainder where the batches are made: dataset.batch(size, drop_remainder=True).",
     ]
 
 

@@ -117,7 +117,7 @@ class WorkerContext:
         if self.global_batch_size is None:
             raise DataShardError(
                 "ctx.shard() splits examples by global batches, so it needs a batch size.",
-                received="batch_size=None (the function makes batches)",
+                received="no batch_size: the data set of the function is taken as ready batches",
                 fix="Pass batch_size to distributed_fit() and return examples, not batches.",
             )
         examples = int(dataset.cardinality())
