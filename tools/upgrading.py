@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfdistr.r.messages import in_r
-from tfdistr.utils.removed import REMOVED, REMOVED_VALUES
+from tfdistr.utils.removed import REMOVED, REMOVED_VALUES, WITHOUT_CLUSTER
 
 PAGE = Path(__file__).parents[1] / "docs" / "upgrading.md"
 BEGIN, END = "<!-- removed:begin -->", "<!-- removed:end -->"
@@ -33,7 +33,9 @@ def table() -> str:
 
 
 def _row(function: str, old: str, new: str) -> str:
-    return f"| `{function}()` | `{old}` | `{new}` | `{in_r(new)}` |"
+    ways = new.split(WITHOUT_CLUSTER)
+    in_python, r_code = (WITHOUT_CLUSTER.join(f"`{way}`" for way in each) for each in (ways, map(in_r, ways)))
+    return f"| `{function}()` | `{old}` | {in_python} | {r_code} |"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from typing import Any, TypeVar, cast
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import value_text
 
+#: The words between what to write in a call with `cluster`, and in one without.
+WITHOUT_CLUSTER = ", or without `cluster` "
+
 #: What to write instead of each argument of each function, since version 0.3.0.
 REMOVED = {
     "distributed_fit": {
@@ -29,8 +32,10 @@ REMOVED = {
         "max_restarts": "failures=on_failure(max_restarts={value})",
         "min_workers": "failures=on_failure(min_workers={value})",
         "step_timeout": "failures=on_failure(step_timeout={value})",
-        "start_timeout": "cluster=local_cluster(start_timeout={value})",
-        "heartbeat_timeout": "cluster=local_cluster(heartbeat_timeout={value})",
+        "start_timeout": f"cluster=local_cluster(start_timeout={{value}}){WITHOUT_CLUSTER}"
+        "strategy=multi_worker_mirrored(start_timeout={value})",
+        "heartbeat_timeout": f"cluster=local_cluster(heartbeat_timeout={{value}}){WITHOUT_CLUSTER}"
+        "strategy=multi_worker_mirrored(heartbeat_timeout={value})",
     },
     "slurm_cluster": {"tasks_per_node": "workers_per_host={value}"},
     "ray_cluster": {"num_workers": "workers={value}"},

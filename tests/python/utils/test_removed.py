@@ -11,7 +11,7 @@ import pytest
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.removed import REMOVED, REMOVED_VALUES, refuse_unknown
+from tfdistr.utils.removed import REMOVED, REMOVED_VALUES, WITHOUT_CLUSTER, refuse_unknown
 
 ROOT = Path(__file__).parents[3]
 NAMES = {name: getattr(tfdistr, name) for name in tfdistr.__all__}
@@ -34,12 +34,13 @@ def test_what_to_write_is_accepted(function: str, name: str) -> None:
         "scale_learning_rate": '"sqrt"', "communication": '"ring"', "gradient_dtype": '"bfloat16"',
         "update": '"sync"', "placement": '{"first": "cpu:0"}', "devices": '["cpu:0"]', "device": '"cpu:0"',
     }  # fmt: skip
-    argument, _, code = REMOVED[function][name].format(value=values.get(name, "3")).partition("=")
-    value = eval(code, dict(NAMES))
-    assert argument in inspect.signature(getattr(tfdistr, function)).parameters
-    if function in ("slurm_cluster", "ray_cluster"):
-        arguments: dict[str, Any] = {"nodes": 1} if function == "slurm_cluster" else {}
-        assert getattr(tfdistr, function)(**arguments, **{argument: value}).workers == 3
+    for way in REMOVED[function][name].format(value=values.get(name, "3")).split(WITHOUT_CLUSTER):
+        argument, _, code = way.partition("=")
+        value = eval(code, dict(NAMES))
+        assert argument in inspect.signature(getattr(tfdistr, function)).parameters
+        if function in ("slurm_cluster", "ray_cluster"):
+            arguments: dict[str, Any] = {"nodes": 1} if function == "slurm_cluster" else {}
+            assert getattr(tfdistr, function)(**arguments, **{argument: value}).workers == 3
 
 
 @pytest.mark.parametrize("value", [value for table in REMOVED_VALUES.values() for value in table])
