@@ -65,7 +65,7 @@ cluster_from_env <- function() {
 #' Describe a cluster of workers on this machine
 #'
 #' This call starts no worker. Pass its result to [distributed_fit()], which starts an R process for each
-#' worker. The workers communicate in shared memory by MPI, or else over the loopback address. They end with
+#' worker. The workers communicate over MPI in shared memory, or else over the loopback address. They end with
 #' the process that started them. Other machines can't reach them: `SECURITY.md` says how, and what is not
 #' protected.
 #'
@@ -97,7 +97,7 @@ cluster_from_env <- function() {
 #' @param start_timeout Seconds until every worker must have joined the cluster; by default 300.
 #' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost: it is stopped, or
 #'   its machine or network has failed.
-#' @return A Python object of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPU
+#' @return A Python object of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPUs
 #'   of each worker. Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if this machine has too
 #'   few cores or GPUs.

@@ -3,7 +3,7 @@
 #' Describe a cluster of workers on several hosts that are reached by ssh
 #'
 #' This call starts nothing. Pass its result to [distributed_fit()], which starts an R process for each
-#' worker, by its own ssh. The workers connect to each other, by MPI where all hosts have it. Each host must
+#' worker, by its own ssh. The workers connect to each other, over MPI if all hosts have it. Each host must
 #' let this user in without a password, and have the same R and Python at the same paths, and the same
 #' versions of the packages, as this machine. Before a job starts, all hosts are asked for their versions.
 #' Worker `i` (from 0) runs on `hosts[[i %/% workers_per_host + 1]]`. All hosts must see the run directory

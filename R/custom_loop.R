@@ -1,7 +1,7 @@
 # A training loop of one's own: a strategy by name, its share of the data, the losses, the chief. In Python:
 # strategies/registry.py, custom_loop.py, losses.py and place.py.
 
-#' Pieces of a training loop of one's own
+#' Building blocks for a custom training loop
 #'
 #' * `make_strategy()`: make a strategy by its name. Call it first on every worker, before anything else uses
 #'   TensorFlow, such as a model or a dataset.

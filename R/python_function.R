@@ -2,11 +2,11 @@
 
 #' Name a function of a Python file
 #'
-#' [distributed_fit()] takes such a function as `model`, `x`, `validation_data`, `callbacks` or `placement`.
-#' This call parses the file, and does not run it. Each process that calls the function imports the file from
-#' its path, as a module of its own. The file may import modules from its folder. It must be at this path on
-#' all machines of the cluster, and stay as it is: a fit that was saved with [saveRDS()] has the path and the
-#' name, and makes its model by the file.
+#' [distributed_fit()] takes such a function as `model`, `x`, `validation_data` or `callbacks`, and
+#' [model_parallel()] as `placement`. This call parses the file, and does not run it. Each process that calls
+#' the function imports the file from its path, as a module of its own. The file may import modules from its
+#' folder. It must be at this path on all machines of the cluster, and stay as it is: a fit that was saved
+#' with [saveRDS()] has the path and the name, and makes its model by the file.
 #'
 #' If `model` is such a function, and no argument is an R function, the workers are Python processes.
 #' Otherwise they are R processes, whose Python imports the file.

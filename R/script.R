@@ -2,7 +2,7 @@
 
 #' Run a script as the workers of a cluster
 #'
-#' `tfdistr_run()` is the command `tfdistr run`: it starts a script of R or Python as several workers, waits
+#' `tfdistr_run()` is the command `tfdistr run`: it starts an R or Python script as several workers, waits
 #' for all of them, and leaves none behind. Inside the script, [distributed_fit()] without `cluster`, the
 #' strategies, and loops of your own train on all workers. Each line that a worker prints is shown with its
 #' number before it. If a worker fails, the others are ended.
@@ -12,8 +12,8 @@
 #' well.
 #'
 #' @param script String: the path of a script of R (`.R`) or Python (`.py`).
-#' @param workers The number of workers on all hosts together. By default 2 here, or one for each GPU with
-#'   `gpus_per_worker`, and one on each host.
+#' @param workers The number of workers on all hosts together. By default 2 here, or, with `gpus_per_worker`,
+#'   as many as there are GPUs for; one on each of `hosts`; and in a Slurm allocation as it says.
 #' @param workers_per_host The number of workers on each host, instead of `workers`.
 #' @param ... Not used.
 #' @param arguments Strings: the arguments of the script.

@@ -1,6 +1,6 @@
 # What a bug report needs.
 
-#' What a bug report needs
+#' Collect what a bug report needs
 #'
 #' Collects what tfdistr runs on and what keeps a cluster from starting: the versions and places of R, Python
 #' and the packages that matter, the R packages that are attached, the machine, the environment variables that

@@ -21,9 +21,12 @@
 #'   other, else the ring, and the log of the chief says why. The result says which backend was used.
 #' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
 #'   halves the bytes and rounds each gradient to 8 significant bits.
-#' @param start_timeout Without `cluster`: seconds within which all workers must have joined; by default 300.
+#' @param start_timeout Without `cluster`: seconds within which all workers or servers must have joined; by
+#'   default 300. With `cluster`, pass it to the cluster.
 #' @param heartbeat_timeout Without `cluster`: seconds without a heartbeat after which a worker counts as
-#'   lost; by default 30. All processes of a job must have the same value.
+#'   lost; by default 30. All processes of a job must have the same value. For `parameter_server()` and
+#'   `model_parallel()`: seconds that the servers may outlive this process. With `cluster`, pass it to the
+#'   cluster.
 #' @param devices Character vector: names such as `c("gpu:0", "gpu:1")`; by default all GPUs.
 #' @param device String: the name of a device, such as "gpu:0"; by default the first GPU, or the CPU.
 #' @param update String: "async" (each worker takes whole batches, and its gradient is applied when it

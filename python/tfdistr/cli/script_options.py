@@ -95,7 +95,8 @@ class Workers:
 
     workers: int | None = option(
         check_workers, also=["-n"],
-        help="workers on all hosts together (default: 2 here, or one for each GPU; one on each host)",
+        help="workers on all hosts together (default: 2 here, or with --gpus-per-worker as many as there are "
+        "GPUs for; one on each host; in a Slurm allocation as it says)",
     )  # fmt: skip
     workers_per_host: int | None = option(
         check_optional_int, help="workers on each host, instead of --workers"

@@ -77,11 +77,12 @@ class RFunction(FunctionOfFile):
 def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
     """Name a function of an R file.
 
-    `distributed_fit` takes such a function as ``model``, ``x``, ``validation_data``, ``callbacks`` or
-    ``placement``. The workers of a job with such a function are R processes. Each of them sources the file
-    into an environment of its own, which comes before the global environment, and takes the function by its
-    name. It has the packages that the file attaches by ``library()``. The file must be at this path on all
-    machines of the cluster, and stay as it is. Relative paths in it are relative to the working directory.
+    `distributed_fit` takes such a function as ``model``, ``x``, ``validation_data`` or ``callbacks``, and
+    `model_parallel` as ``placement``. The workers of a job with such a function are R processes. Each of them
+    sources the file into an environment of its own, which comes before the global environment, and takes the
+    function by its name. It has the packages that the file attaches by ``library()``. The file must be at
+    this path on all machines of the cluster, and stay as it is. Relative paths in it are relative to the
+    working directory.
 
     This call parses the file, and does not run it. It needs R, and the R package tfdistr: R is
     ``$R_HOME/bin/Rscript``, or else the ``Rscript`` on PATH. This process gets no R. It needs R only to train
