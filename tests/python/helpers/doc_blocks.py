@@ -39,6 +39,7 @@ PROGRAMS = ("python", "r")
 OTHERS = ("console", "diff", "json", "sh", "text", "yaml")
 
 _FENCE = re.compile(r"(?:^ *<!-- ([^\n]*?) -->\n)?^( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
+_PARTS = re.compile(r"^Time: .*")  # of a training: parts of less than a percent are not shown
 _ANY_PLACE = re.compile(
     r"(?:file://)?/(?:tmp|home)/[^\s:'\"]*|\bon \w[\w.-]*(?= (?:failed|was|\(process|has))"
 )
@@ -190,9 +191,8 @@ def run(block: Block, folder: Path, timeout: float = 240) -> str:
 def difference(expected: str, printed: str) -> str | None:
     """Where a page shows something else than was printed, or None.
 
-    A line "..." stands for any lines. Seconds, percentages, process ids,
-    names of hosts and temporary folders may
-    be others, and numbers may differ as they do between processors.
+    A line "..." stands for any lines. Seconds, percentages, process ids, names of hosts, temporary folders
+    and the parts of the time may be others, and numbers may differ as they do between processors.
     """
     lines = [line.rstrip() for line in printed.splitlines() if not _OF_TENSORFLOW.match(line)]
     at = 0
@@ -209,7 +209,8 @@ def difference(expected: str, printed: str) -> str | None:
 
 
 def _alike(wanted: str, line: str) -> bool:
-    wanted, line = (_ANY_PLACE.sub("PLACE", " ".join(text.split())) for text in (wanted, line))
+    texts = (_PARTS.sub("", " ".join(text.split())) for text in (wanted, line))
+    wanted, line = (_ANY_PLACE.sub("PLACE", text) for text in texts)
     if _NUMBER.sub("#", wanted) != _NUMBER.sub("#", line):
         return False
     numbers = zip(_NUMBER.finditer(wanted), _NUMBER.finditer(line), strict=True)

@@ -70,9 +70,8 @@ def test_a_job_goes_on_without_a_lost_worker_and_takes_one_back(tmp_path):
     events: list[dict[str, Any]] = []
     fit = run_fit(
         Caller(events.append), model=model, x=X, y=Y,
-        cluster=tfdistr.local_cluster((2, 3), start_timeout=None), options={},
+        cluster=tfdistr.local_cluster((2, 3)), failures=None,
         run_dir=None, checkpoint_every=None, resume=False,
-        failures=tfdistr.on_failure(max_restarts=0, min_workers=None),
         strategy=tfdistr.multi_worker_mirrored(communication="ring"), batch_size=32, epochs=4, seed=1,
         virtual_workers=4, callbacks=lambda: [DiesOnce(tmp_path / "died")],
     )  # fmt: skip
