@@ -20,6 +20,7 @@ from tfdistr.utils.interrupts import import_whole
 _MODULES = {
     "ArgumentError": "errors",
     "BatchLossWarning": "errors",
+    "CheckpointError": "errors",
     "ClusterConfig": "rendezvous.config",
     "ClusterConfigError": "errors",
     "ClusterPlan": "rendezvous.config",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from tfdistr.diagnosis import doctor as doctor
     from tfdistr.errors import ArgumentError as ArgumentError
     from tfdistr.errors import BatchLossWarning as BatchLossWarning
+    from tfdistr.errors import CheckpointError as CheckpointError
     from tfdistr.errors import ClusterConfigError as ClusterConfigError
     from tfdistr.errors import ClusterStartError as ClusterStartError
     from tfdistr.errors import DataShardError as DataShardError

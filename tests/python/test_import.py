@@ -12,7 +12,8 @@ from paths import ROOT
 import tfdistr
 
 PUBLIC = {
-    "ArgumentError", "BatchLossWarning", "ClusterConfig", "ClusterConfigError", "ClusterPlan",
+    "ArgumentError", "BatchLossWarning", "CheckpointError", "ClusterConfig",
+    "ClusterConfigError", "ClusterPlan",
     "ClusterStartError",
     "Comparison", "DataShardError", "Diagnosis", "FitResult", "JobMismatchError", "JobStoppedError",
     "LocalCluster",

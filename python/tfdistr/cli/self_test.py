@@ -11,13 +11,13 @@ import numpy as np
 
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.fit import distributed_fit
+from tfdistr.strategies.options import MultiWorkerMirrored
 
 if TYPE_CHECKING:
     import keras
 
     from tfdistr.cli.script_options import Workers
     from tfdistr.jobs.result import FitResult
-from tfdistr.strategies.options import MultiWorkerMirrored
 
 TOLERANCE = 1e-4
 """Of weights: the sums of several workers have another order, and training enlarges their rounding."""
