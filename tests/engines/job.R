@@ -31,7 +31,7 @@ fit <- do.call(distributed_fit, arguments)
 if (is_chief()) {
   # Not `fit$model`: the caller would import TensorFlow for it.
   weights <- lapply(
-    attr(fit, "session")$result$trained$state()$weights,
+    attr(fit, "session")$result$`_trained`$state()$weights,
     function(weight) as.vector(aperm(as.array(weight)))
   )
   found <- list(
