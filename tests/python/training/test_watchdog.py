@@ -63,7 +63,8 @@ def model():
     return model
 waits = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(30))
 try:
-    tfdistr.distributed_fit(model, np.ones((8, 1)), np.ones(8), callbacks=[waits], verbose=0, step_timeout=2)
+    tfdistr.distributed_fit(model, np.ones((8, 1)), np.ones(8), callbacks=[waits], verbose=0,
+                            failures=tfdistr.on_failure(step_timeout=2))
 except tfdistr.StepTimeoutError as error:
     print(str(error).splitlines()[0])
 """
@@ -86,7 +87,8 @@ def model():
     return made
 
 try:
-    tfdistr.distributed_fit(model, np.ones((8, 1)), np.ones(8), verbose=0, step_timeout=2)
+    tfdistr.distributed_fit(model, np.ones((8, 1)), np.ones(8), verbose=0,
+                            failures=tfdistr.on_failure(step_timeout=2))
 except tfdistr.StepTimeoutError as error:
     print(error.message, "in <lambda>" in error.received)
 """
