@@ -29,6 +29,11 @@ base=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')
 # A path alone would leave out tfdistr, which .venv has by a .pth file of its own.
 echo "import site; site.addsitedir('$(packages_of .venv/bin/python)')" >"$(packages_of "$venv/bin/python")/beside.pth"
 
+# mpi4py looks for MPICH in the environment itself.
+if [ "$1" != openmpi ]; then
+  for library in "$PWD"/.venv/lib/libmpi* "$PWD"/.venv/lib/mpich; do ln -s "$library" "$venv/lib/"; done
+fi
+
 # The versions of uv.lock. pip sees the packages of .venv, and adds what is missing.
 # shellcheck disable=SC2086 # several words
 tools/uv.sh export --locked --quiet --no-hashes --no-emit-project $groups >"$venv/versions.txt"

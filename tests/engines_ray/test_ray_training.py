@@ -55,7 +55,7 @@ def test_a_job_goes_on_when_a_node_is_lost(ray: Ray, tmp_path: Path) -> None:
         import keras
 
         class Slow(keras.callbacks.Callback):
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            def on_epoch_end(self, epoch, logs=None):  # no names in annotations: it travels
                 time.sleep(0.5)
 
         return [Slow()]
