@@ -34,6 +34,8 @@ _SPIN, _NAP, _PART, _LONG_NAP = 0.01, 0.0002, 1 / 500, 0.002
 # Poll intervals, in seconds, for the message of a failed rank and for stopped ranks.
 _LISTEN, _POLL_INTERVAL = 0.05, 1.0
 _NO_LIMIT = float("inf")
+# Seconds in which the ranks, which have all left the last barrier, free their memory together.
+_CLOSING = 5.0
 # The ranks compare the seconds of so many collectives at once.
 _COMPARED = 4096
 # MPI has no sums of these types.
@@ -255,10 +257,22 @@ class MpiCollectives(Collectives):
             MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them forever at exit
 
     def close(self) -> None:
-        self._sums.free()
+        together = self._all_close()
+        if together:
+            self._sums.free()
         if self._lifelines is not None:
             self._lifelines.say_goodbye()
-            self._end()
+            if together:
+                self._end()
+
+    def _all_close(self) -> bool:
+        """Return whether all ranks close. If one has failed, freeing would wait for it for ever."""
+        request, end = self._barriers.Ibarrier(), time.monotonic() + _CLOSING
+        while not request.Test():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.001)
+        return True
 
     def _check_stopped(self, now: float) -> None:
         for rank, (host, pid) in self._neighbours.items():
