@@ -1,4 +1,4 @@
-# A training loop of one's own: a strategy by name, its share of the data, the losses, the chief. In Python:
+# A custom training loop: a strategy by name, its share of the data, the losses, the chief. In Python:
 # strategies/registry.py, custom_loop.py, losses.py and place.py.
 
 #' Building blocks for a custom training loop

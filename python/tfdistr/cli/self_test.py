@@ -41,7 +41,7 @@ class TestTraining:
 
 @dataclass(frozen=True)
 class SelfTestVerdict:
-    """What a test has found."""
+    """The findings of a test."""
 
     lines: Sequence[str]
     ok: bool

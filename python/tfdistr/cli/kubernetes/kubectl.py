@@ -74,7 +74,7 @@ class Kubectl:
         )
 
     def get(self, *words: str) -> Any:
-        """What Kubernetes knows of objects; None if it does not answer now; an error if they were deleted."""
+        """Return what Kubernetes knows of objects; None if it does not answer now."""
         status, output, error = self._ask(_TIMEOUT, "get", *words, "-o", "json")
         if "NotFound" in error:
             raise ClusterStartError(

@@ -56,7 +56,7 @@ class RayCluster(EngineCluster):
 
     @property
     def resources(self) -> dict[str, float]:
-        """What Ray reserves for each worker."""
+        """The resources that Ray reserves for each worker."""
         gpus = {} if self.gpus_per_worker is None else {"GPU": self.gpus_per_worker}
         return {"CPU": self.cores_per_worker or 1, **gpus, **self.resources_per_worker}
 
@@ -158,7 +158,7 @@ class RayCluster(EngineCluster):
         return self.address or os.environ.get("RAY_ADDRESS") or "local", None
 
     def _fits(self, bundles: Sequence[Mapping[str, float]]) -> bool:
-        """Whether each of the first places of a group has what a worker needs."""
+        """Return whether each of the first places of a group has what a worker needs."""
         need = self.resources.items()
         first = bundles[: self.workers]
         enough = all(bundle.get(name, 0) >= amount for bundle in first for name, amount in need)
