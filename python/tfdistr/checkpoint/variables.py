@@ -192,8 +192,12 @@ def variables_of(model: keras.Model) -> list[Variable]:
     found = [*model.variables, *model.metrics_variables, *optimizers, *seeds]
     unique = list({id(variable): variable for variable in found}.values())
     named = [(variable.path, variable.value) for variable in unique]
-    parts = getattr(model.distribute_strategy, "virtual_workers", None) is None  # else all have the same
-    return [Variable(name, own, parts and _is_sum(value)) for name, value in named for own in _parts(value)]
+    is_common = getattr(model.distribute_strategy.extended, "is_common", lambda value: False)
+    return [
+        Variable(name, own, _is_sum(value) and not is_common(value))
+        for name, value in named
+        for own in _parts(value)
+    ]
 
 
 def values_of(variables: Sequence[Variable]) -> list[Array]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,11 +19,13 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
+from tfdistr.data.order.shard import is_share, take_rows
 from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
-from tfdistr.strategies.exact.batch_check import check_batch
+from tfdistr.strategies.exact.batch_check import Look, check_batch
 from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step_logs import combine_logs
 from tfdistr.strategies.virtual.rounding import compare_machines
 
 log = logging.getLogger("tfdistr")
@@ -42,6 +45,8 @@ class KerasCalls:
         self._extended = extended
         self._prepared: weakref.WeakSet[keras.Model] = weakref.WeakSet()
         self._machines_compared = False
+        #: Reads this worker's rows of a first batch, where Keras's data does not give them.
+        self.look: Look | None = None
 
     def dataset_given(self, dataset: tf.data.Dataset) -> None:
         """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one."""
@@ -63,9 +68,35 @@ class KerasCalls:
             fields = describe_call(call)
             training = call.method == "fit"
             self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
-            if training:
-                check_batch(self._extended, model, lambda: tf_internals.peek(dataset))
+            if call.method != "predict":
+                return self._checked(model, call, maker, dataset, args)
         return getattr(model, maker)(*args)
+
+    def _checked(
+        self, model: keras.Model, call: tf_internals.KerasCall, maker: str, dataset: tf.data.Dataset, args: Any
+    ) -> Any:
+        """Check the first batch, and let Keras make its function for the steps."""
+        kinds = ["train"] if call.method == "fit" else ["test"]
+        if call.method == "fit" and call.variables["validation_data"] is not None:
+            kinds += ["test"] if tf_internals.overrides(model, "test_step") else []
+
+        def check(look: Look) -> None:
+            for kind in kinds:
+                check_batch(self._extended, model, look, kind=kind)
+
+        if self.look is None and tf_internals.python_ops(dataset) and model.steps_per_execution == 1:
+            made = getattr(model, maker)(*args)
+            _check_with_first_batch(model, f"{kinds[0]}_function", dataset, check)
+            return made
+        check(self.look or functools.partial(self._first_rows, dataset))
+        return getattr(model, maker)(*args)
+
+    def _first_rows(self, dataset: tf.data.Dataset) -> Any:
+        """Return this worker's rows of the first batch; None if Python code makes batches."""
+        batch = tf_internals.peek(dataset)
+        if batch is None or is_share(dataset):
+            return batch
+        return take_rows(batch, *self._extended.place)
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
         """Begin a call: before the model is built, and before Keras gives the callbacks their model."""
@@ -98,6 +129,7 @@ class KerasCalls:
         coordinate(callbacks, peers, extended, training)
         if training:
             extended.watch.begin()
+        combine_logs(extended, model)
         if model not in self._prepared:
             self._prepared.add(model)
             self._save_on_chief(model)
@@ -122,6 +154,23 @@ class KerasCalls:
             return None
         with self._extended.within(local_only=True):
             return save(*args, **kwargs)
+
+
+def _check_with_first_batch(
+    model: keras.Model, name: str, dataset: tf.data.Dataset, check: Callable[[Look], None]
+) -> None:
+    """Check with the first batch that Keras's function ``name`` gets: a generator cannot be read twice."""
+    function = getattr(model, name)
+
+    def first_call(iterator: Any) -> Any:
+        setattr(model, name, function)
+        batch = next(iterator)
+        check(lambda: batch)
+        # Of the type of the other batches, so that the function is traced once.
+        once = dataset.take(0).concatenate(tf.data.Dataset.from_tensors(batch))
+        return function(iter(once))
+
+    setattr(model, name, first_call)
 
 
 def _note_batch_normalization(model: keras.Model) -> None:

@@ -35,6 +35,7 @@ from tfdistr.tf_internals.keras_loop import (
     no_new_seed_generator,
     overrides,
     pass_epochs,
+    reduce_step_logs,
     seed_generators,
     trace_without_effect,
 )
@@ -61,7 +62,16 @@ from tfdistr.tf_internals.keras_own import (
     variables_of,
     whole_configs,
 )
-from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
+from tfdistr.tf_internals.keras_step import (
+    OverBatch,
+    SharedLoss,
+    all_metrics,
+    keras_prediction,
+    keras_step,
+    loss_shares,
+    overridden,
+    replaced_losses,
+)
 from tfdistr.tf_internals.pipelines import (
     dense_slices,
     deserialized_dataset,
@@ -80,6 +90,7 @@ from tfdistr.tf_internals.pipelines import (
     source_files,
     walk_pipeline,
 )
+from tfdistr.tf_internals.random_draws import Draws, alike_for_all_rows, eager_draws
 from tfdistr.tf_internals.runtime import (
     abort_collectives,
     configure_coordination,

@@ -137,6 +137,21 @@ def metrics_or_logs(model: keras.Model, logs: Any) -> dict[str, Any]:
     return dict(model._get_metrics_result_or_logs(logs))
 
 
+def reduce_step_logs(model: keras.Model, reduce: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Make ``fit`` and ``evaluate`` of a model replace its last logs by ``reduce(logs)``, if it shows these.
+
+    Keras shows the values of metrics instead, unless a step of the user has other logs. An attribute of the
+    object hides ``Model._get_metrics_result_or_logs``, which Keras calls once per epoch.
+    """
+    usual = type(model)._get_metrics_result_or_logs
+
+    def metrics_or_reduced(logs: Any) -> Any:
+        shown = usual(model, logs)
+        return reduce(logs) if shown is logs and isinstance(logs, dict) else shown
+
+    model._get_metrics_result_or_logs = metrics_or_reduced
+
+
 def call_on_this_thread(callbacks: keras.callbacks.CallbackList) -> None:
     """Make Keras call ``callbacks`` on the thread of the training loop, as communication requires."""
     callbacks._async_train = False

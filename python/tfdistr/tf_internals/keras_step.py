@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras.src.losses import loss as _losses
+from keras.src.trainers.compile_utils import CompileMetrics as _CompileMetrics
 
 
 def keras_step(
@@ -53,6 +54,8 @@ def loss_shares(
     model: keras.Model,
     share: Callable[[tf.Tensor | None], tf.Tensor],
     weight: Callable[[], tf.Tensor],
+    over_batch: OverBatch | None = None,
+    gather: Callable[[Any], Any] | None = None,
 ) -> Iterator[None]:
     """Multiply the losses that are not the mean over all rows by ``share``, within the context.
 
@@ -60,19 +63,93 @@ def loss_shares(
     that no mask hides, or the sum of the weights; None if Keras does not divide. A ``Mean`` of the model that
     is updated with one number, such as the loss of an output or of a custom step, gives every batch the
     weight 1, whatever its size. Here this worker's part of the batch has the weight ``weight()``.
-    (``Model._compile_loss`` and its list of losses have no public names.)
+
+    Losses and metrics in ``over_batch`` get the rows of all workers instead, by ``gather``.
     """
-    compiled: Any = getattr(model, "_compile_loss", None)
-    entries = getattr(compiled, "_flat_losses", None) or ()
     with contextlib.ExitStack() as stack:
-        if entries:
-            shared = [entry._replace(loss=_SharedLoss(entry.loss, share)) for entry in entries]
-            stack.enter_context(overridden(compiled, "_flat_losses", shared))
-        metrics = [*model.metrics, *(compiled.metrics if entries else ())]
-        for metric in {id(metric): metric for metric in metrics}.values():
-            if getattr(type(metric), "update_state", None) is keras.metrics.Mean.update_state:
+
+        def shared(number: int, loss: Any) -> Any:
+            if over_batch and number in over_batch.losses:
+                return _LossOverBatch(loss, gather)
+            return SharedLoss(loss, share)
+
+        stack.enter_context(replaced_losses(model, shared))
+        for metric in all_metrics(model):
+            if over_batch and any(metric is other for other in over_batch.metrics):
+                stack.enter_context(overridden(metric, "update_state", _of_all_rows(metric, gather)))
+            elif getattr(type(metric), "update_state", None) is keras.metrics.Mean.update_state:
                 stack.enter_context(overridden(metric, "update_state", _weighted(metric, weight)))
         yield
+
+
+class OverBatch(NamedTuple):
+    """The losses of ``compile()``, by their number, and the metrics that are functions of the whole batch."""
+
+    losses: Collection[int]
+    metrics: Collection[keras.metrics.Metric]
+
+
+@contextlib.contextmanager
+def replaced_losses(model: keras.Model, replace: Callable[[int, Any], Any]) -> Iterator[None]:
+    """Replace each loss of ``compile()`` by ``replace(number, loss)`` within the context.
+
+    ``Model._compile_loss`` and its list of losses have no public names. They are replaced in this list, and
+    nowhere where a callback would save them.
+    """
+    compiled: Any = getattr(model, "_compile_loss", None)
+    entries = getattr(compiled, "_flat_losses", None)
+    if not entries:
+        yield
+        return
+    replaced = [entry._replace(loss=replace(n, entry.loss)) for n, entry in enumerate(entries)]
+    with overridden(compiled, "_flat_losses", replaced):
+        yield
+
+
+def all_metrics(model: keras.Model) -> list[Any]:
+    """Return the metrics of a model, each once; Keras holds those of ``compile()`` in a private class."""
+    compiled: Any = getattr(model, "_compile_loss", None)
+    inner = compiled.metrics if getattr(compiled, "_flat_losses", None) else ()
+    found = [each for metric in (*model.metrics, *inner) for each in _inner_metrics(metric)]
+    return list({id(metric): metric for metric in found}.values())
+
+
+def _inner_metrics(metric: Any) -> list[Any]:
+    return list(metric.metrics) if isinstance(metric, _CompileMetrics) else [metric]
+
+
+def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], Any] | None) -> Callable[..., Any]:
+    """Wrap ``update_state`` so that it gets the rows of all workers."""
+    update = metric.update_state
+
+    def update_state(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = keras.tree.map_structure(lambda value: _gathered(value, gather), (args, kwargs))
+        return update(*args, **kwargs)
+
+    return update_state
+
+
+def _gathered(value: Any, gather: Callable[[Any], Any] | None) -> Any:
+    """Return the rows of all workers with their mask; numbers without rows stay as they are."""
+    assert gather is not None
+    if value is None or not getattr(value, "shape", None):
+        return value
+    rows = gather(value)
+    mask = getattr(value, "_keras_mask", None)
+    if mask is not None:
+        rows._keras_mask = gather(mask)
+    return rows
+
+
+class _LossOverBatch:
+    """A loss of a model that gets the rows of all workers, so that each worker computes the whole loss."""
+
+    def __init__(self, loss: keras.losses.Loss, gather: Callable[[Any], Any] | None) -> None:
+        self._loss, self._gather = loss, gather
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        given = (y_true, y_pred, sample_weight)
+        return self._loss(*keras.tree.map_structure(lambda value: _gathered(value, self._gather), given))
 
 
 def _weighted(metric: keras.metrics.Mean, weight: Callable[[], tf.Tensor]) -> Callable[..., Any]:
@@ -87,7 +164,7 @@ def _weighted(metric: keras.metrics.Mean, weight: Callable[[], tf.Tensor]) -> Ca
     return update_state
 
 
-class _SharedLoss:
+class SharedLoss:
     """A loss of a model, multiplied by this worker's share if the loss is not the mean over all rows."""
 
     def __init__(self, loss: keras.losses.Loss, share: Callable[[tf.Tensor | None], tf.Tensor]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
@@ -216,6 +216,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         protected: Variables that the step may not change.
         on_change: Called with such a variable if the step changes it.
         on_use: Called with a variable that the step reads although an optimizer is to change it.
+        common: The ids of variables that every share changes alike; they have their real values.
     """
 
     def __init__(
@@ -224,9 +225,10 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         protected: Sequence[Any],
         on_change: Callable[[Any], None],
         on_use: Callable[[Any], None],
+        common: Collection[int] = (),
     ) -> None:
         super().__init__(collect_losses=True)
-        self._virtual_worker = virtual_worker
+        self._virtual_worker, self._common = virtual_worker, common
         self._protected = {id(variable) for variable in protected}
         self._on_change, self._on_use = on_change, on_use
         self._begun: dict[int, Any] = {}
@@ -265,7 +267,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         value = variable._value
         if value is None:
             return None
-        if variable.aggregation == "sum":
+        if variable.aggregation == "sum" and id(variable) not in self._common:
             return tf.zeros(variable.shape, variable.dtype)
         if is_seed(variable):
             distance = tf.cast(self._virtual_worker, value.dtype) * tf.cast(BETWEEN_SEEDS, value.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -66,21 +66,41 @@ def fit_by_keras(
     saves = _Saves(model, manager, kept, first, data.steps, times) if manager else None
     hooks = _MeasuredHooks(times)
     dataset: Any = data.dataset
-    history = model.fit(
-        dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
-        epochs=epochs.end,
-        initial_epoch=first,
-        steps_per_epoch=data.steps,
-        validation_data=validation.dataset if validation else None,
-        validation_steps=validation.steps if validation else None,
-        validation_freq=epochs.validation_freq,
-        shuffle=False,  # the data is already shuffled; Keras would warn
-        callbacks=[hooks.begin, *kept, *([saves] if saves else []), hooks.end, _Progress(on_steps, times)],
-        verbose=0,
-    )
+    with _read_by(model, data, weigh):
+        history = model.fit(
+            dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
+            epochs=epochs.end,
+            initial_epoch=first,
+            steps_per_epoch=data.steps,
+            validation_data=validation.dataset if validation else None,
+            validation_steps=validation.steps if validation else None,
+            validation_freq=epochs.validation_freq,
+            shuffle=False,  # the data is already shuffled; Keras would warn
+            callbacks=[hooks.begin, *kept, *([saves] if saves else []), hooks.end, _Progress(on_steps, times)],
+            verbose=0,
+        )
     if saves:
         saves.check_end(epochs.end)
     return dict(history.history)
+
+
+@contextlib.contextmanager
+def _read_by(model: keras.Model, data: WorkerData, weigh: Callable[[Any], Any] | None) -> Iterator[None]:
+    """Let the check of the first batch read ``data`` within the context: Keras sees a pipeline only."""
+    calls = getattr(model.distribute_strategy.extended, "calls", None)
+    if calls is None:
+        yield
+        return
+
+    def look() -> Any:
+        rows = data.look()
+        return rows if weigh is None or rows is None else weigh(rows)
+
+    calls.look = look
+    try:
+        yield
+    finally:
+        calls.look = None
 
 
 def check_read_by_keras(*read: WorkerData | None) -> None:

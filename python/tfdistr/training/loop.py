@@ -70,6 +70,8 @@ def fit(
     extended = extended_of(model)
     if extended:
         check_batch(extended, model, data.look, weigh)
+        if validation and tf_internals.overrides(model, "test_step"):
+            check_batch(extended, model, validation.look, kind="test")
     train = _LoopPhase(model, "train", data, listed, weigh, manager, on_steps)
     test = _LoopPhase(model, "test", validation, listed) if validation else None
     run_epochs(model, epochs, listed, train, test, manager)
@@ -82,6 +84,9 @@ def evaluate(model: keras.Model, data: WorkerData) -> dict[str, Any]:
         check_read_by_keras(data)
         return dict(model.evaluate(data.dataset, steps=data.steps, verbose=0, return_dict=True))
     listed = _prepare(model, data, None, [])
+    extended = extended_of(model)
+    if extended:
+        check_batch(extended, model, data.look, kind="test")
     test = _LoopPhase(model, "test", data, listed)
     test.reset()
     return test.run(0, 0)

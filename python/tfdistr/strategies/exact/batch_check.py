@@ -1,25 +1,19 @@
-"""A check on the first batch that the workers' gradients add up to the gradient of one worker.
+"""A check on the first batch that a step which is split over the workers is the step of one worker.
 
-They do if a step is a mean over the examples of a batch. A contrastive loss is not, and neither is a gradient
-that a step clips by itself: each worker would use its own rows only. The check runs the step on a
-few rows, eagerly, and restores all variables:
+All workers make steps on a few rows: each on all of them, as one worker would, and then together, each on its
+part, as in the training. What the steps change must be the same: the gradients that optimizers get, variables,
+metrics, logs. Everything is restored. Models of which all parts are known to treat each row by itself
+(``row_wise``) are not checked.
 
-* Rows A and B make up batches of the same size: AB, BA, AA and BB. For a mean over examples the gradients of
-  AB and BA are together those of AA and BB. A random layer draws the same numbers for the same place in a
-  batch, so that it makes no difference here.
-* Batches A and B of half the size show a sum in place of a mean. The gradients of A and B differ twice as
-  much as those of AB and BB.
-
-Batch statistics do not count: BatchNormalization uses its moving averages in the check. Masks and weights of
-examples do not count either: losses are weighted as ``exact_step`` weights them.
+Losses and metrics of ``compile()`` that are functions of the whole batch get the rows of all workers
+(``over_batch``). What is left is a warning.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -28,221 +22,270 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.data.order.shard import cut_rows
-from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
+from tfdistr.errors import TfdistrError
+from tfdistr.strategies.exact import over_batch
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.utils.warn import ABOUT_BATCH
+from tfdistr.strategies.exact.row_wise import unproved_parts
+from tfdistr.strategies.exact.rows_of_all import (
+    batches_of_all,
+    concatenated,
+    exchanged,
+    first_rows,
+    with_repeated_labels,
+)
+from tfdistr.strategies.exact.step_effects import Effects
+from tfdistr.strategies.exact.step_probe import StepProbe
+from tfdistr.utils.warn import ABOUT_BATCH, NOTE
 
 log = logging.getLogger("tfdistr")
 
-#: Rows of A and of B.
-_ROWS = 4
-# Differences relative to the gradient of a variable. In 32 bits, rounding made less than 1e-5 of it in
-# the about 100 models of tests/equality, and a batch loss made at least 1e-4 in those of test_batch_check.py.
+# Rows of a worker, and of all workers.
+_ROWS, _ALL_ROWS = 8, 32
+# Differences relative to what is compared. In 32 bits, rounding made less than 1e-5 of it in the about
+# 100 models of tests/equality, and a batch loss made at least 1e-4 in those of test_batch_check.py.
 _TOLERANCE = {"float32": 5e-5, "float64": 1e-8}
 _TOLERANCE_OF_16_BITS = 5e-2
-# Smaller gradients count as this part of the largest one: what they differ by may be its rounding.
-_SMALLEST = 0.1
+#: Seconds that the steps on all rows may take.
+_SECONDS = 10.0
+#: Bytes of weights of which the check makes copies.
+_WEIGHTS = 200 * 1024 * 1024
+#: Bytes of rows that the workers gather in a step for a loss or a metric, if the gradients are smaller.
+_GATHERED = 16 * 1024 * 1024
 
 _WAYS_OUT = (
-    "Gather the rows of all workers with tfdistr.gather() and compute the loss of the whole batch; let the "
-    "optimizer clip (clipnorm, global_clipnorm), which is exact; or, if you know this, filter warnings of "
-    "the class BatchLossWarning (R: tfdistr_warning_batch_loss)."
+    "Gather the rows of all workers with tfdistr.gather() and compute with the whole batch; let the optimizer "
+    "clip (clipnorm, global_clipnorm), which is exact; or, if you know this, filter warnings of the class "
+    "BatchLossWarning (R: tfdistr_warning_batch_loss)."
 )
 
-Gradients = list[np.ndarray[Any, Any]]
+#: Returns some rows of the data; None if they cannot be read without an effect.
+Look = Callable[[], Any]
 
 
 def check_batch(
     extended: OneReplica,
     model: keras.Model,
-    look: Callable[[], Any],
+    look: Look,
     weigh: Callable[[Any], Any] | None = None,
+    *,
+    kind: str = "train",
 ) -> None:
-    """Warn if a model's step computes something over its batch that is no mean over examples.
-
-    Only the chief checks, and only models whose step has parts that are not Keras's own. A step that
-    communicates, as with ``gather()``, knows of the other workers. A step that runs eagerly may change more
-    than variables, so it is not checked.
+    """Warn if a split step of a model is not the step of one worker. All workers must call it.
 
     Args:
         extended: Runs the replica.
         model: A built model.
-        look: Returns some rows of the data; None if they cannot be read without an effect.
+        look: Returns this worker's part of some rows.
         weigh: Applied to the rows before the step.
+        kind: "train" or "test": the step to check.
     """
     several = extended.num_workers > 1 or extended.virtual is not None
-    if not (several and extended.is_chief and extended.one_replica) or model.run_eagerly:
-        return
-    parts = tf_internals.own_parts(model)
-    if not parts:
-        return
-    names = " and ".join([f"{', '.join(parts[:-1])}", parts[-1]] if len(parts) > 1 else parts)
-    try:
-        with tf_internals.undisturbed_random_numbers():
-            rows = look()
-            if rows is None:
-                return
-            warning = _compare(extended, model, weigh(rows) if weigh else rows, names)
-    except Exception as error:  # the step itself will raise it, with its full traceback
-        log.debug("The check of %s failed: %s", names, error)
-        return
-    if warning is not None:
-        log.warning("%s", warning, extra=ABOUT_BATCH)
+    if several and extended.one_replica:
+        _Check(extended, model, kind).run(look, weigh)
 
 
-def _compare(extended: OneReplica, model: keras.Model, batch: Any, names: str) -> str | None:
-    """Return the warning about the parts with these names; None if there is none."""
-    rows = tf.cast(tf.minimum(_ROWS, count_examples(batch) // 2), tf.int64)
-    if rows == 0:
-        return None
-    a, b = cut_rows(batch, lambda _: (tf.zeros_like(rows), rows)), cut_rows(batch, lambda _: (rows, 2 * rows))
-    noise = _CheckedSums({"AB": 1, "again": -1})
-    over_batch = _CheckedSums({"AB": 1, "BA": 1, "AA": -1, "BB": -1})
-    sums = _CheckedSums({"A": 1, "B": -1, "AB": -2, "BB": 2})
-    probe = _GradientProbe(extended, model)
-    batches = {"AB": (a, b), "again": (a, b), "BA": (b, a), "AA": (a, a), "BB": (b, b), "A": (a,), "B": (b,)}
-    for name, parts in batches.items():
-        gradients = probe.gradients(_concatenated(parts))
-        if probe.communicates or not gradients:
-            return None
-        if not all(np.isfinite(gradient).all() for gradient in gradients):
-            return (
-                f"Cannot check whether {names} can be split over workers: the gradient is not finite on the "
-                "first rows of the data. Check for values that are not finite, and for a division by zero."
+class _NotPossibleError(Exception):
+    """The check is not possible, for the reason in its text."""
+
+
+class _Check:
+    """The check of one step of a model; the arguments are those of ``check_batch``."""
+
+    def __init__(self, extended: OneReplica, model: keras.Model, kind: str) -> None:
+        self._extended, self._model, self._kind = extended, model, kind
+        self._shares = extended.virtual.count if extended.virtual else extended.num_workers
+        self._parts: list[str] = []
+
+    def run(self, look: Look, weigh: Callable[[Any], Any] | None) -> None:
+        """Check the model, and log the result on the chief."""
+        self._parts = self._exchanged(unproved_parts(self._model))[0]
+        if not self._parts:
+            return
+        try:
+            whole, own = self._rows(look, weigh)
+            finite = self._is_split_exactly(whole, own, perturbed=True)
+            finite = finite or self._is_split_exactly(whole, own, perturbed=False)
+        except _NotPossibleError as error:
+            if self._extended.is_chief:
+                log.warning(
+                    "Not checked whether the result is that of one worker (%s): %s",
+                    _listed(self._parts), error, extra=NOTE,
+                )  # fmt: skip
+            return
+        if not finite:
+            self._warn(
+                f"Cannot check whether {_listed(self._parts)} can be split over workers: the gradient is not "
+                "finite on the first rows of the data. Check for values that are not finite, and for a "
+                "division by zero."
             )
-        for each in (noise, over_batch, sums):
-            each.add(name, gradients)
-    apart = max(over_batch.size, sums.size)
-    if apart <= _tolerance(model) + 10 * noise.size:
+
+    def _exchanged(self, note: Any) -> list[Any]:
+        return exchanged(self._extended.collectives, note)
+
+    def _all_can(self, reason: str | None) -> None:
+        """Continue unless a worker has a reason against it."""
+        reasons = [each for each in self._exchanged(reason) if each is not None]
+        if reasons:
+            raise _NotPossibleError(reasons[0])
+
+    def _rows(self, look: Look, weigh: Callable[[Any], Any] | None) -> tuple[Any, Any]:
+        """Return the rows of the check, and this worker's part of them. All workers have as many rows."""
+        rows, reason = None, self._reason_of_model()
+        if reason is None:
+            try:
+                with tf_internals.undisturbed_random_numbers():
+                    rows = look()
+                    rows = weigh(rows) if weigh and rows is not None else rows
+            except Exception as error:  # the user's data can raise anything, and will do it again
+                reason = f"its data cannot be read: {_first_line(error)}"
+            if rows is None and reason is None:
+                reason = "Python code yields its data, which cannot be read twice."
+        self._all_can(reason)
+        counts = self._exchanged(int(count_examples(rows)))
+        workers = len(counts)
+        count = min(_ROWS, max(2, _ALL_ROWS // workers), *counts)
+        while count and count * workers % self._shares:  # each share has as many rows
+            count -= 1
+        if count * workers < max(2, self._shares):
+            raise _NotPossibleError("the first batch has too few rows.")
+        self._batch = sum(counts)
+        batches = batches_of_all(self._extended.collectives, first_rows(rows, count))
+        whole = with_repeated_labels(concatenated(batches))
+        index = self._extended.worker_index
+        own = cut_rows(whole, lambda _: (tf.constant(count * index, tf.int64), tf.constant(count * (index + 1), tf.int64)))
+        return whole, own
+
+    def _reason_of_model(self) -> str | None:
+        if self._model.run_eagerly:
+            return "it runs eagerly, and may change more than variables."
+        if _bytes_of(self._model.trainable_variables) > _WEIGHTS:
+            return "its weights are too large to be copied."
         return None
-    percent = f"{100 * apart:.2g} %"
+
+    def _is_split_exactly(self, whole: Any, own: Any, *, perturbed: bool) -> bool:
+        """Compare the steps on all rows with those on parts; return False if gradients are not finite."""
+        probe = StepProbe(self._extended, self._model, self._kind)
+        with probe.prepared(perturbed=perturbed):
+            expected, again = self._steps_of_one(probe, whole)
+            if not expected.is_finite:
+                return False
+            split = self._steps_of_all(probe, own, expected)
+        noise = {(kind, name): size for kind, name, size in expected.differences(again)}
+        tolerance = _tolerance(self._model)
+        sums = expected.sums(split, tolerance)
+        self._extended.sum_logs(self._model, sums)
+        apart = [
+            (kind, name, size)
+            for kind, name, size in expected.differences(split)
+            if not (kind == "log" and name in sums) and size > tolerance + 10 * noise.get((kind, name), 0.0)
+        ]
+        found = [tuple(each) for worker in self._exchanged(apart) for each in worker]
+        if found:
+            self._warn(_message(found, self._parts))
+        return True
+
+    def _steps_of_one(self, probe: StepProbe, rows: Any) -> tuple[Effects, Effects]:
+        """Make the steps on all rows, twice; find the losses and metrics over the batch."""
+        began, reason = time.monotonic(), None
+        expected, again, calls = Effects(), Effects(), over_batch.Calls()
+        found = tf_internals.OverBatch([], [])
+        try:
+            with over_batch.observed(self._model) as calls:
+                expected = probe.whole(rows)
+            if time.monotonic() - began > _SECONDS:
+                reason = f"a step on {int(count_examples(rows))} rows takes too long."
+            elif expected.is_finite:
+                again = probe.whole(rows)
+                with self._extended.without_peers():
+                    found = over_batch.over_batch(
+                        calls, int(count_examples(rows)), self._shares, _tolerance(self._model)
+                    )
+            if probe.draws:
+                reason = (
+                    "it draws numbers by TensorFlow's global seed. Draw with a keras.random.SeedGenerator."
+                )
+        except Exception as error:  # the step itself will raise it, with its full traceback
+            log.debug("The check of the first batch failed", exc_info=True)
+            reason = f"a step on its first rows raised {type(error).__name__}: {_first_line(error)}"
+        self._all_can(reason)
+        self._gather(found, calls)
+        return expected, again
+
+    def _steps_of_all(self, probe: StepProbe, own: Any, expected: Effects) -> Effects:
+        """Make the steps on this worker's rows, together with the peers."""
+        split, reason = expected, None
+        try:
+            split = probe.split(own, expected)
+        except TfdistrError:  # the training raises it as well
+            raise
+        except Exception as error:
+            log.debug("The check of the first batch failed", exc_info=True)
+            reason = f"a step on a part of its first rows raised {type(error).__name__}: {_first_line(error)}"
+        self._all_can(reason)
+        return split
+
+    def _gather(self, found: tf_internals.OverBatch, calls: over_batch.Calls) -> None:
+        """Let losses and metrics get the rows of all workers, if these are not too many bytes."""
+        metrics = tf_internals.all_metrics(self._model)
+        limit = max(_GATHERED, _bytes_of(self._model.trainable_variables))
+        per_row = over_batch.bytes_per_row(found, calls)
+        if per_row * self._batch > limit:
+            found = tf_internals.OverBatch([], [])
+        own = [list(found.losses), [n for n, metric in enumerate(metrics) if metric in found.metrics]]
+        losses, numbers = self._exchanged(own)[0]
+        chosen = tf_internals.OverBatch(losses, [metrics[n] for n in numbers])
+        self._extended.gather_for(self._model, chosen)
+        if (losses or numbers) and self._extended.is_chief:
+            names = [calls.losses[n][0].name for n in losses] + [metrics[n].name for n in numbers]
+            log.warning(
+                "%s: a function of the whole batch, so the workers gather its rows (%d kB per step).",
+                ", ".join(names), -(-per_row * self._batch // 1024), extra=NOTE,
+            )  # fmt: skip
+
+    def _warn(self, message: str) -> None:
+        if self._extended.is_chief:
+            log.warning("%s", message, extra=ABOUT_BATCH)
+
+
+def _message(found: Sequence[tuple[str, str, float]], parts: Sequence[str]) -> str:
+    """Return the warning about effects that differ, each with its kind, its name and its difference."""
+    worst: dict[str, tuple[str, float]] = {}
+    for kind, name, size in found:
+        if kind not in worst or size > worst[kind][1]:
+            worst[kind] = name, size
+    effects = [f"{_KINDS[kind]} {name} ({_percent(size)})" for kind, (name, size) in worst.items()]
+    verb = "uses" if len(parts) == 1 else "use"
+    one_of = "" if len(parts) == 1 else "one of "
     return (
-        f"The result on several workers is not that of one worker: the gradient of {names} is no mean over "
-        f"the examples of a batch (on the first rows it differs by {percent}), and each worker computes it "
-        f"of its own rows. {_WAYS_OUT}"
+        f"The result on several workers is not that of one worker: on the first rows, {_listed(effects)} "
+        f"differ{'s' if len(effects) == 1 else ''}. Perhaps {one_of}{_listed(parts, 'or')} {verb} the batch as a "
+        f"whole, and each worker has its own rows only. {_WAYS_OUT}"
     )
+
+
+_KINDS = {
+    "gradient": "the gradient of", "variable": "the variable", "metric": "the metric variable", "log": "the log",
+}  # fmt: skip
+
+
+def _percent(size: float) -> str:
+    return f"by {100 * size:.2g} %" if np.isfinite(size) else "which is missing or has another shape"
+
+
+def _listed(parts: Sequence[str], word: str = "and") -> str:
+    return f" {word} ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _bytes_of(variables: Sequence[Any]) -> int:
+    return sum(int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in variables)
 
 
 def _tolerance(model: keras.Model) -> float:
     kinds = {variable.dtype for variable in model.trainable_variables}
-    kinds |= {layer.compute_dtype for layer in tf_internals.all_layers(model)}
+    kinds |= {layer.compute_dtype for layer in tf_internals.all_layers(model)} | {model.compute_dtype}
     return max(_TOLERANCE.get(kind, _TOLERANCE_OF_16_BITS) for kind in kinds if "float" in kind)
-
-
-class _CheckedSums:
-    """A sum of the gradients of several batches, each with a factor.
-
-    Args:
-        factors: The factors by the names of the batches.
-    """
-
-    def __init__(self, factors: dict[str, int]) -> None:
-        self._factors = factors
-        self._totals: Gradients = []
-        self._sizes: list[float] = []
-
-    def add(self, name: str, gradients: Gradients) -> None:
-        """Add the gradients of a batch, if it has a factor."""
-        factor = self._factors.get(name)
-        if factor is None:
-            return
-        norms = [float(np.linalg.norm(gradient)) for gradient in gradients]
-        if not self._totals:
-            self._totals, self._sizes = [factor * gradient for gradient in gradients], norms
-            return
-        for total, gradient in zip(self._totals, gradients, strict=True):
-            np.add(total, factor * gradient, out=total)
-        self._sizes = [max(pair) for pair in zip(self._sizes, norms, strict=True)]
-
-    @property
-    def size(self) -> float:
-        """The largest sum of a variable, relative to its gradients."""
-        least = _SMALLEST * max(self._sizes) or 1.0
-        pairs = zip(self._totals, self._sizes, strict=True)
-        return max(float(np.linalg.norm(total)) / max(size, least) for total, size in pairs)
-
-
-def _concatenated(parts: Sequence[Any]) -> Any:
-    def join(*each: Any) -> Any:
-        if each[0] is None or len(each) == 1:
-            return each[0]
-        return tf.sparse.concat(0, list(each)) if isinstance(each[0], tf.SparseTensor) else tf.concat(each, 0)
-
-    return tf.nest.map_structure(join, *parts)
-
-
-def _of_tensorflow(variable: Any) -> Any:
-    return variable if isinstance(variable, tf.Variable) else variable.value
-
-
-class _GradientProbe:
-    """A run of a model's step that restores all changes.
-
-    Args:
-        extended: Runs the replica.
-        model: The model.
-
-    Attributes:
-        communicates: Whether the step exchanges values with other replicas.
-    """
-
-    def __init__(self, extended: OneReplica, model: keras.Model) -> None:
-        self._extended, self._model = extended, model
-        known = tf_internals.keras_step(model.train_step)
-        self._step = known[1] if known else model.train_step
-        self.communicates = False
-        # For each gradient of an embedding, the rows that the first batch has; the others have no others.
-        self._rows: dict[int, np.ndarray[Any, Any]] = {}
-
-    def gradients(self, batch: Any) -> Gradients:
-        """Return the gradients that the step gives to its optimizers."""
-        found: Gradients = []
-        rows = tf.cast(count_examples(batch), tf.float64)
-
-        def collect(
-            optimizer: Any, gradients: Sequence[Any], variables: Any, own: tf_internals.Apply
-        ) -> None:
-            found.extend(self._dense(gradient, len(found)) for gradient in gradients if gradient is not None)
-
-        def share(divisor: tf.Tensor | None) -> tf.Tensor:
-            return (1.0 if divisor is None else tf.cast(divisor, tf.float64)) / rows
-
-        replica = ReplicaStep(NoPeers(), None, 0, 1)
-        with (
-            self._restored(),
-            self._extended.without_peers(),
-            replica.entered(),
-            tf_internals.silent_batch_statistics(self._model),
-            tf_internals.optimizer_hooks(self._model, lambda loss: loss, collect),
-            tf_internals.loss_shares(self._model, share, lambda: tf.ones([], tf.float64)),
-        ):
-            self._step(batch)
-        self.communicates = self.communicates or replica.has_communicated
-        return found
-
-    def _dense(self, gradient: Any, number: int) -> np.ndarray[Any, Any]:
-        """Return a gradient as an array of at least 32 bits; of an embedding, the rows of the first batch."""
-        dtype = gradient.dtype if gradient.dtype == tf.float64 else tf.float32
-        if not isinstance(gradient, tf.IndexedSlices):
-            return np.array(tf.cast(gradient, dtype))
-        indices, values = gradient.indices.numpy(), tf.cast(gradient.values, dtype).numpy()
-        rows = self._rows.setdefault(number, np.unique(indices))
-        dense = np.zeros((len(rows), *values.shape[1:]), values.dtype)
-        np.add.at(dense, np.searchsorted(rows, indices), values)
-        return dense
-
-    @contextlib.contextmanager
-    def _restored(self) -> Iterator[None]:
-        common = tf_internals.existing_seed_generator()
-        generators = [*tf_internals.seed_generators(self._model), *([common] if common else [])]
-        seeds = [generator.state for generator in generators]
-        variables = itertools.chain(tf_internals.variables_of(self._model), seeds)
-        own = [self._extended.local_variable(_of_tensorflow(variable)) for variable in variables]
-        kept = {id(variable): (variable, variable.read_value()) for variable in own}
-        with tf_internals.undisturbed_random_numbers(), tf_internals.no_new_seed_generator():
-            try:
-                yield
-            finally:
-                for variable, value in kept.values():
-                    variable.assign(value)

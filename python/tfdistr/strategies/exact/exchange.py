@@ -109,7 +109,8 @@ class ReplicaStep:
         serves all backends, and its gradients have gradients.
         """
         kind = value.dtype
-        tensor = tf.cast(value, tf.int32) if kind == tf.bool else value
+        small = kind == tf.bool or (kind.is_integer and kind.size < tf.int32.size)
+        tensor = tf.cast(value, tf.int32) if small else value  # a type that all backends can add
         axis = axis % tensor.shape.rank
         size = tf.shape(tensor, tf.int64)[axis]
         own = size if self._present is None else size * tf.cast(self._present, tf.int64)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.interface import Collectives
-from tfdistr.strategies.exact.exchange import ReplicaStep, scale
+from tfdistr.strategies.exact.exchange import ReplicaStep, gather, scale
 from tfdistr.strategies.exact.replica import OneReplica
 
 
@@ -33,9 +33,11 @@ def exact_step(
     """
     examples = count_examples(data)
     may_be_empty = tf.get_static_value(examples) is None and not extended.step.never_empty
-    state = model.metrics_variables if may_be_empty and model.built else []
+    state = extended.own_metrics(model) if may_be_empty and model.built else []
     variables = [extended.local_variable(v.value) for v in state]
     own = tf_internals.overrides(model, "train_step")
+    if own or tf_internals.overrides(model, "test_step"):
+        extended.rows_of_step.assign(tf.cast(examples, tf.int64))
     mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own)
 
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
@@ -52,7 +54,7 @@ def exact_step(
         without_stand_in(variables, examples),
         tf_internals.row_lookups(model),
         tf_internals.optimizer_hooks(model, scale_loss, apply),
-        tf_internals.loss_shares(model, mean.share, mean.weight),
+        tf_internals.loss_shares(model, mean.share, mean.weight, extended.over_batch(model), gather),
     ):
         batch = at_least_one(data, examples) if may_be_empty else data
         yield batch, ReplicaStep(mean, present, extended.worker_index, extended.num_workers)

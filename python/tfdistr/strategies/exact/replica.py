@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
@@ -94,6 +96,12 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self.virtual: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
+        # The losses and metrics of each model that are functions of the whole batch, and the logs that are sums.
+        self._over_batch: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._summed_logs: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+        with tf.device("CPU:0"):
+            #: Number of this worker's rows in the last step that was written by the user.
+            self.rows_of_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="rows_of_step")
 
     @contextlib.contextmanager
     def within(self, **changes: Any) -> Iterator[None]:
@@ -130,7 +138,35 @@ class OneReplica(tf_internals.MultiWorkerExtended):
 
     def is_common(self, value: Any) -> bool:
         """Return whether a variable is the same on all workers: with virtual workers, every variable is."""
-        return self.virtual is not None and isinstance(value, tf.Variable)
+        if not isinstance(value, tf.Variable):
+            return False
+        return self.virtual is not None or id(value) in self._ids_of_common()
+
+    def _ids_of_common(self) -> set[int]:
+        """Return the ids of the TensorFlow variables of metrics that get the rows of all workers."""
+        found = [metric for over_batch in self._over_batch.values() for metric in over_batch.metrics]
+        return {id(variable.value) for metric in found for variable in metric.variables}
+
+    def gather_for(self, model: keras.Model, over_batch: tf_internals.OverBatch) -> None:
+        """Let losses and metrics of a model get the rows of all workers in its steps."""
+        self._over_batch[model] = over_batch
+
+    def over_batch(self, model: keras.Model) -> tf_internals.OverBatch:
+        """Return the losses and metrics of a model that get the rows of all workers in its steps."""
+        return self._over_batch.get(model) or tf_internals.OverBatch([], [])
+
+    def sum_logs(self, model: keras.Model, names: Iterable[str]) -> None:
+        """Sum these logs of a model's own steps over the workers; the others are means."""
+        self._summed_logs[model] = self.summed_logs(model) | set(names)
+
+    def summed_logs(self, model: keras.Model) -> set[str]:
+        """Return the names of the logs of a model's own steps that are sums over rows."""
+        return self._summed_logs.get(model) or set()
+
+    def own_metrics(self, model: keras.Model) -> list[Any]:
+        """Return the metric variables of a model of which each worker has a part, not the same value."""
+        common = {id(v) for metric in self.over_batch(model).metrics for v in metric.variables}
+        return [variable for variable in model.metrics_variables if id(variable) not in common]
 
     def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on the calling thread, as the replica."""
@@ -235,7 +271,8 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         if self.virtual:
             return {}
         distributed = [v.value for v in variables if isinstance(v.value, tf.distribute.DistributedValues)]
-        sums = [v for v in distributed if v.aggregation == tf.VariableAggregation.SUM]
+        common = self._ids_of_common()
+        sums = [v for v in distributed if v.aggregation == tf.VariableAggregation.SUM and id(v) not in common]
         values = self.collectives.all_reduce(tf.distribute.ReduceOp.SUM, list(map(self._own, sums)))
         return {id(variable): value for variable, value in zip(sums, values, strict=True)}
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.strategies.exact.replica import OneReplica
+
 
 def flat_logs(logs: Any) -> Any:
     """Sort logs by name, and replace a dictionary among them by its entries, as Keras does for callbacks.
@@ -22,3 +28,34 @@ def flat_logs(logs: Any) -> Any:
     for name, value in sorted(logs.items()):
         flat |= flat_logs(value) if isinstance(value, dict) else {name: value}
     return flat
+
+
+def combine_logs(extended: OneReplica, model: keras.Model) -> None:
+    """Make the logs of the model's own steps, which are no metrics, those of all workers after an epoch.
+
+    They are the logs of the last step. Each is the mean over the workers, weighted by their rows, or the sum
+    if the check of the first batch has found that it is a sum. What is no number stays the worker's own.
+    """
+    if extended.collectives is None or extended.virtual is not None:  # virtual workers do it in each step
+        return
+    if any(tf_internals.overrides(model, name) for name in ("train_step", "test_step")):
+        tf_internals.reduce_step_logs(model, lambda logs: _combined(extended, model, logs))
+
+
+def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, Any]) -> dict[str, Any]:
+    assert extended.collectives is not None
+    values = {name: _float(value) for name, value in logs.items()}
+    numbers = {name: value for name, value in values.items() if value is not None}
+    rows = tf.cast(extended.rows_of_step, tf.float64)
+    sums = extended.summed_logs(model)
+    parts = [value if name in sums else value * rows for name, value in numbers.items()]
+    *totals, count = extended.collectives.all_reduce(tf.distribute.ReduceOp.SUM, [*parts, rows])
+    together = zip(numbers, totals, strict=True)
+    return logs | {name: total if name in sums else total / count for name, total in together}
+
+
+def _float(value: Any) -> tf.Tensor | None:
+    try:
+        return tf.cast(tf.convert_to_tensor(value), tf.float64)
+    except (TypeError, ValueError, tf.errors.UnimplementedError):
+        return None

@@ -115,7 +115,7 @@ class _Results:
         #: Whether the loss is not finite, if there is a loss.
         self.flags = [] if step.bad is None else [step.bad]
         for variable, value in step.summed:
-            self.dense.append(_part(value, variable.aggregation, step.weight, is_last))
+            self.dense.append(_part(value, step.aggregation(variable), step.weight, is_last))
         if predicts:
             self.rows = [row[: step.examples] for row in tf.nest.flatten(step.logs)]
         elif not step.logs_are_metrics:
@@ -276,7 +276,7 @@ class _TracedStep:
         with self._changing():
             self._update(step.updates, total, iter(slices))
             for variable, _ in step.summed:
-                self._assign(variable, next(total))
+                self._assign(variable, next(total), add=step.aggregation(variable) == "sum")
             for variable in step.changed:
                 if tf_internals.is_seed(variable):
                     own = extended.local_variable(variable.value)
@@ -306,10 +306,10 @@ class _TracedStep:
             gradients = [_received(gradient, total, part) for gradient in update.gradients]
             tf_internals.apply_sums(update.optimizer, gradients, update.weights)
 
-    def _assign(self, variable: Any, value: tf.Tensor) -> None:
+    def _assign(self, variable: Any, value: tf.Tensor, *, add: bool) -> None:
         own = self._extended.local_variable(variable.value)
         value = tf.cast(value, own.dtype)
-        if variable.aggregation == "sum":
+        if add:
             own.assign_add(value)
         else:
             own.assign(value)

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact.exchange import ReplicaStep, scale
+from tfdistr.strategies.exact.exchange import ReplicaStep, gather, scale
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
     at_least_one,
@@ -97,6 +97,7 @@ class ShareStep:
         weight: The part of the global batch that this share has.
         bad: Whether the loss is not finite.
         exchanges: The exchanges of the share, in order.
+        common: The ids of variables that all shares change alike: those of metrics of the whole batch.
     """
 
     updates: list[Update] = field(default_factory=list)
@@ -109,6 +110,11 @@ class ShareStep:
     weight: Any = None
     bad: Any = None
     exchanges: list[ShareExchange] = field(default_factory=list)
+    common: set[int] = field(default_factory=set)
+
+    def aggregation(self, variable: Any) -> str:
+        """Return how the values of a variable of all shares are combined: "sum", "mean" or "none"."""
+        return "none" if id(variable) in self.common else str(variable.aggregation)
 
     @property
     def summed(self) -> list[tuple[Any, tf.Tensor]]:
@@ -232,13 +238,15 @@ def share_step(
 
     optimizers = tf_internals.optimizers_of(model)
     protected = [*model.trainable_variables, *(v for each in optimizers for v in each.variables)]
-    scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut)
+    over_batch = extended.over_batch(model)
+    step.common = {id(v) for metric in over_batch.metrics for v in metric.variables}
+    scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut, step.common)
     replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)
     with (
         extended.within(share=share, reported_replicas=1),
         scope,
         tf_internals.optimizer_hooks(model, scale_loss, collect),
-        tf_internals.loss_shares(model, share.mean.share, share.mean.weight),
+        tf_internals.loss_shares(model, share.mean.share, share.mean.weight, over_batch, gather),
         tf.device(extended.worker_devices[0]),
         replica.entered(),
     ):
@@ -263,7 +271,7 @@ def _check_sums(scope: Any, step: ShareStep) -> None:
     """Refuse metrics that do not add: their parts cannot be combined."""
     for variable, value in step.summed:
         begun = scope.begun(variable)
-        if variable.aggregation == "sum" and not tf.executing_eagerly() and not _adds(value, begun):
+        if step.aggregation(variable) == "sum" and not tf.executing_eagerly() and not _adds(value, begun):
             raise ArgumentError(
                 "With virtual workers, the variables of metrics must be sums over the rows: the shares are "
                 "added.",

@@ -1,6 +1,6 @@
 """Checks models as a chief does on the first batch, and writes what it warns of.
 
-Usage: batch_check.py FILE   (which gets, by the name of a model, the warning, and whether a variable changed)
+Usage: batch_check.py FILE VIRTUAL_WORKERS   (the file gets, by the name of a model, the warning, and whether a variable changed)
 """
 
 import json
@@ -146,7 +146,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "gathered": lambda: network(loss=gathered),
     "a plain step": lambda: network(*random_layers(), kind=Plain, loss="mse"),
     "sampling": lambda: network(Sampling()),
-    "a counter of TensorFlow": lambda: network(Counter()),
+    "a counter of steps": lambda: network(Counter()),
     "regularizers": lambda: network(layers.Dense(4, kernel_regularizer="l2", bias_regularizer="l1")),
 }
 
@@ -159,13 +159,15 @@ def values(model: keras.Model) -> list[bytes]:
     return [local(variable)[0].numpy().tobytes() for variable in variables]
 
 
-def main(file: Path) -> None:
-    strategy = tfdistr.MultiWorkerMirroredStrategy(virtual_workers=2)
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(32)
+def main(file: Path, virtual: str) -> None:
+    strategy = tfdistr.MultiWorkerMirroredStrategy(virtual_workers=int(virtual) or None)
+    workers, index = strategy.num_workers, strategy.worker_index
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(32 // workers).skip(index).take(1)
     told: dict[str, Any] = {}
     for name, make in MODELS.items():
         warnings: list[tuple[str, ...]] = []
         WARNINGS.tell = lambda *warning, warnings=warnings: warnings.append(warning)
+        WARNINGS.note = lambda note, *_, warnings=warnings: warnings.append((note, "note"))
         keras.utils.set_random_seed(1)
         with strategy.scope():
             model = make()
@@ -173,8 +175,9 @@ def main(file: Path) -> None:
         before = values(model)
         check_batch(strategy.extended, model, lambda: next(iter(dataset)))
         told[name] = {"warnings": warnings, "changed": before != values(model)}
-    file.write_text(json.dumps(told))
+    if index == 0:
+        file.write_text(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,186 @@
+"""The losses and metrics of ``compile()`` that are functions of the whole batch: they get the rows of all workers.
+
+Each is tried on the rows of a first batch, whole and in parts. If the parts of a loss, each with its weight, do
+not add up to its value and its gradient, or the states of a metric do not, it is a function of the whole batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
+
+#: The largest part of the size of a value, or of a gradient, by which rounding may change it.
+Tolerance = float
+
+
+@dataclass
+class Calls:
+    """The first call of each loss of ``compile()`` and of each metric, with its arguments."""
+
+    losses: dict[int, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
+    metrics: dict[int, tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def observed(model: keras.Model) -> Iterator[Calls]:
+    """Note the calls of losses and metrics within the context."""
+    calls = Calls()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tf_internals.replaced_losses(model, lambda n, loss: _Observed(calls, n, loss)))
+        for metric in tf_internals.all_metrics(model):
+            update = _observed_update(calls, metric, metric.update_state)
+            stack.enter_context(tf_internals.overridden(metric, "update_state", update))
+        yield calls
+
+
+class _Observed:
+    """A loss that notes its arguments."""
+
+    def __init__(self, calls: Calls, number: int, loss: Any) -> None:
+        self._calls, self._number, self._loss = calls, number, loss
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        self._calls.losses.setdefault(self._number, (self._loss, (y_true, y_pred, sample_weight)))
+        return self._loss(y_true, y_pred, sample_weight)
+
+
+def _observed_update(calls: Calls, metric: Any, update: Callable[..., Any]) -> Callable[..., Any]:
+    def update_state(*args: Any, **kwargs: Any) -> Any:
+        calls.metrics.setdefault(id(metric), (metric, args, kwargs))
+        return update(*args, **kwargs)
+
+    return update_state
+
+
+def over_batch(calls: Calls, rows: int, parts: int, tolerance: Tolerance) -> tf_internals.OverBatch:
+    """Return which of the called losses and metrics are functions of the whole batch, and can get its rows.
+
+    Those that gather rows by themselves are not among them. Must be called by a replica without peers.
+
+    Args:
+        calls: Their calls on a batch.
+        rows: Number of rows of this batch.
+        parts: Number of parts of the same size, into which the batch is split.
+    """
+    losses = [
+        number
+        for number, (loss, given) in calls.losses.items()
+        if _has_rows(given, rows) and _fails(lambda: _loss_adds_up(loss, given, parts, tolerance))
+    ]
+    metrics = [
+        metric
+        for metric, args, kwargs in calls.metrics.values()
+        if _has_rows((args, kwargs), rows)
+        and _fails(lambda: _metric_adds_up(metric, args, kwargs, parts, tolerance))
+    ]
+    return tf_internals.OverBatch(losses, metrics)
+
+
+def _fails(test: Callable[[], bool]) -> bool:
+    """Return whether the parts of something that exchanges no values do not add up."""
+    replica = ReplicaStep(NoPeers(), None, 0, 1)
+    with replica.entered():
+        return not test() and not replica.has_communicated
+
+
+def bytes_per_row(found: tf_internals.OverBatch, calls: Calls) -> int:
+    """Return how many bytes a row of the arguments of losses and metrics has."""
+    given = [calls.losses[number][1] for number in found.losses]
+    given += [calls.metrics[id(metric)][1:] for metric in found.metrics]
+    tensors = [value for value in keras.tree.flatten(given) if isinstance(value, tf.Tensor)]
+    return sum(int(tf.size(value)) * value.dtype.size // value.shape[0] for value in tensors)
+
+
+def _has_rows(given: Any, rows: int) -> bool:
+    """Return whether all tensors in a structure are dense numbers for each row."""
+    tensors = [value for value in keras.tree.flatten(given) if tf.is_tensor(value)]
+    return bool(tensors) and all(
+        isinstance(value, tf.Tensor) and value.dtype != tf.string and value.shape[:1] == [rows]
+        for value in tensors
+    )
+
+
+def _part(given: Any, number: int, parts: int) -> Any:
+    """Return the rows of a part of the tensors in a structure, with their masks."""
+
+    def cut(value: Any) -> Any:
+        if not isinstance(value, tf.Tensor):
+            return value
+        size = value.shape[0] // parts
+        rows = value[number * size : (number + 1) * size]
+        mask = getattr(value, "_keras_mask", None)
+        if mask is not None:
+            rows._keras_mask = cut(mask)
+        return rows
+
+    return keras.tree.map_structure(cut, given)
+
+
+def _loss_adds_up(loss: Any, given: tuple[Any, ...], parts: int, tolerance: Tolerance) -> bool:
+    y_true, y_pred, weight = given
+    watched = [value for value in keras.tree.flatten(y_pred) if value.dtype.is_floating]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(watched)
+        whole = tf.reduce_sum(loss(y_true, y_pred, weight))
+        values = [_shared(loss, _part(given, number, parts)) for number in range(parts)]
+        divisors = [divisor for _, divisor in values]
+        total = tf.add_n([
+            value * _factor(divisor, divisors) / parts for value, divisor in values
+        ])  # fmt: skip
+    pairs = [(whole, total), *zip(tape.gradient(whole, watched), tape.gradient(total, watched), strict=True)]
+    return all(_alike(*pair, tolerance) for pair in pairs)
+
+
+def _shared(loss: Any, given: tuple[Any, ...]) -> tuple[tf.Tensor, Any]:
+    """Return a loss of a part of the rows, and the number by which it was divided: None, or "sum" for a sum."""
+    asked: list[Any] = []
+
+    def share(divisor: tf.Tensor | None) -> tf.Tensor:
+        asked.append("sum" if divisor is None else tf.cast(divisor, tf.float32))
+        return tf.ones([], tf.float64)
+
+    value = tf.reduce_sum(tf_internals.SharedLoss(loss, share)(*given))
+    return value, asked[0] if asked else None
+
+
+def _factor(divisor: Any, divisors: Sequence[Any]) -> Any:
+    """Return the factor of a loss that ``MeanOverExamples.share`` returns, for parts of the same size."""
+    if divisor is None:
+        return 1.0
+    if isinstance(divisor, str):
+        return float(len(divisors))
+    return tf.math.divide_no_nan(len(divisors) * divisor, tf.add_n(list(divisors)))
+
+
+def _metric_adds_up(metric: Any, args: Any, kwargs: Any, parts: int, tolerance: Tolerance) -> bool:
+    def state_after(given: tuple[Any, Any]) -> list[tf.Tensor]:
+        metric.reset_state()
+        args, kwargs = given
+        metric.update_state(*args, **kwargs)
+        return [tf.convert_to_tensor(variable.value) for variable in metric.variables]
+
+    kept = [tf.convert_to_tensor(variable.value) for variable in metric.variables]
+    try:
+        whole = state_after((args, kwargs))
+        each = [state_after(_part((args, kwargs), number, parts)) for number in range(parts)]
+    finally:
+        for variable, value in zip(metric.variables, kept, strict=True):
+            variable.assign(value)
+    sums = [tf.add_n(list(values)) for values in zip(*each, strict=True)]
+    return all(_alike(*pair, tolerance) for pair in zip(whole, sums, strict=True))
+
+
+def _alike(value: Any, other: Any, tolerance: Tolerance) -> bool:
+    if value is None or other is None:
+        return value is other
+    value, other = (tf.cast(tf.convert_to_tensor(each), tf.float64) for each in (value, other))
+    size = float(tf.norm(value)) or 1.0
+    return float(tf.norm(value - other)) <= tolerance * size

@@ -1,0 +1,92 @@
+"""The first rows of all workers, as one batch that every worker has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdistr.collectives.interface import Collectives
+from tfdistr.data.order.shard import cut_rows
+from tfdistr.strategies.exact.loss_weighting import count_examples
+
+
+def exchanged(collectives: Collectives | None, note: Any) -> list[Any]:
+    """Return the notes of all workers, values that JSON can express; without peers only the own note."""
+    if collectives is None:
+        return [note]
+    return [json.loads(text) for text in collectives.exchange(json.dumps(note))]
+
+
+def first_rows(batch: Any, count: int) -> Any:
+    """Return the first rows of a batch."""
+    return cut_rows(batch, lambda _: (tf.constant(0, tf.int64), tf.constant(count, tf.int64)))
+
+
+def batches_of_all(collectives: Collectives | None, batch: Any) -> list[Any]:
+    """Return the batches of all workers; their structure is the same, their numbers of rows may differ."""
+    if collectives is None:
+        return [batch]
+    tensors = tf.nest.flatten(batch, expand_composites=True)
+    content = b"".join(tf.io.serialize_tensor(tensor).numpy() for tensor in tensors)
+    sizes = [len(tf.io.serialize_tensor(tensor).numpy()) for tensor in tensors]
+    all_sizes = exchanged(collectives, sizes)
+    totals = [-(-sum(each) // 4) for each in all_sizes]  # in words: all backends can add whole numbers of 32 bits
+    words = np.zeros(sum(totals), np.int32)
+    first = sum(totals[: collectives.index])
+    own = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
+    words[first : first + len(own)] = own
+    [total] = collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(words)])
+    contents = [part.tobytes() for part in np.split(total.numpy(), np.cumsum(totals)[:-1])]
+    return [_unpacked(part, each, batch) for part, each in zip(contents, all_sizes, strict=True)]
+
+
+def _unpacked(content: bytes, sizes: Sequence[int], form: Any) -> Any:
+    ends = np.cumsum(sizes)
+    tensors = tf.nest.flatten(form, expand_composites=True)
+    parsed = [
+        tf.io.parse_tensor(content[end - size : end], tensor.dtype)
+        for size, end, tensor in zip(sizes, ends, tensors, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(form, parsed, expand_composites=True)
+
+
+def concatenated(batches: Sequence[Any]) -> Any:
+    """Return batches as one batch."""
+
+    def join(*parts: Any) -> Any:
+        if parts[0] is None or len(parts) == 1:
+            return parts[0]
+        return tf.sparse.concat(0, list(parts)) if isinstance(parts[0], tf.SparseTensor) else tf.concat(parts, 0)
+
+    return tf.nest.map_structure(join, *batches)
+
+
+def with_repeated_labels(batch: Any) -> Any:
+    """Return a batch whose labels are two of its labels in turn, if its labels are classes.
+
+    A loss that compares examples of a class (of triplets, for example) is 0 for rows of different classes.
+    """
+    if not isinstance(batch, tuple) or len(batch) < 2 or not isinstance(batch[1], tf.Tensor):
+        return batch
+    labels = batch[1]
+    rows = int(count_examples(batch))
+    keys = [row.tobytes() for row in labels.numpy()] if _are_classes(labels) else []
+    if len(set(keys)) < 2:
+        return batch
+    other = next(number for number, key in enumerate(keys) if key != keys[0])
+    picked = tf.gather(labels, [other if number % 2 else 0 for number in range(rows)])
+    return (batch[0], picked, *batch[2:])
+
+
+def _are_classes(labels: tf.Tensor) -> bool:
+    """Return whether labels are the numbers of classes, or one-hot."""
+    if labels.dtype == tf.string or labels.shape.rank not in (1, 2):
+        return False
+    values = labels.numpy()
+    if values.ndim == 2 and values.shape[1] > 1:
+        return bool((((values == 0) | (values == 1)).all()) and (values.sum(1) == 1).all())
+    return bool((values == np.round(values)).all())

@@ -1,0 +1,248 @@
+"""Runs of a model's training step that record all that it changes, and restore it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
+from tfdistr.strategies.exact.python_state import PythonState
+from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step_effects import Array, Effects
+from tfdistr.strategies.exact.step_logs import flat_logs
+
+# The most steps that are made until an optimizer changes weights: steps may add up gradients before.
+_MOST_STEPS = 8
+# Weights are changed by this part of their size, or by this number. Where they are 0, as the last layers of
+# some models are at first, gradients are 0.
+_PERTURBATION = 0.05
+
+
+class StepProbe:
+    """Makes steps of a model as one worker does, or split over the workers.
+
+    The weights are perturbed, all rows get the same random numbers, losses are not scaled, and no
+    BatchNormalization uses the statistics of the batch: these differ by nature, or have warnings of their own.
+
+    Args:
+        extended: Runs the replica.
+        model: A built model.
+        kind: "train" or "test": which step of the model runs.
+
+    Attributes:
+        steps: Number of steps, which the first run determines.
+        draws: Whether the model draws random numbers by TensorFlow's global seed, which cannot be made alike.
+    """
+
+    def __init__(self, extended: OneReplica, model: keras.Model, kind: str = "train") -> None:
+        self._extended, self._model, self._kind = extended, model, kind
+        self.steps: int | None = None
+        self.draws = False
+        self._optimizers = tf_internals.optimizers_of(model) if kind == "train" else []
+        seeds = self._seeds()
+        found = [*tf_internals.variables_of(model), *model.metrics_variables, *seeds]
+        watched = extended.watch.variables if extended.collectives is not None else []
+        self._variables = {id(own): own for own in map(self._own, [*found, *watched])}
+        paths = {id(self._own(variable)): _path(variable) for variable in [*found, *watched]}
+        # Several variables may have one path.
+        self._names = {key: f"{number} {paths[key]}" for number, key in enumerate(self._variables)}
+        self._metrics = [id(self._own(variable)) for variable in model.metrics_variables]
+        hidden = {id(self._own(variable)) for variable in [*seeds, *watched]} | set(self._metrics)
+        self._shown = [key for key in self._variables if key not in hidden]
+        self._python = PythonState(model)
+        self._start: dict[int, tf.Tensor] = {}
+        # For each gradient of an embedding, the rows that the first run has; the others have no others.
+        self._rows: dict[str, Array] = {}
+        # Where steps run in a graph, variables that get their gradients.
+        self._in_graph: dict[str, tf.Variable] = {}
+        self._number = 0
+
+    @property
+    def _step(self) -> Callable[..., Any]:
+        step: Callable[..., Any] = getattr(self._model, f"{self._kind}_step")
+        return step
+
+    def _seeds(self) -> list[Any]:
+        common = tf_internals.existing_seed_generator()
+        generators = [*tf_internals.seed_generators(self._model), *([common] if common else [])]
+        return [generator.state for generator in generators]
+
+    def _own(self, variable: Any) -> Any:
+        value = variable if isinstance(variable, tf.Variable) else variable.value
+        return self._extended.local_variable(value)
+
+    @contextlib.contextmanager
+    def prepared(self, *, perturbed: bool) -> Iterator[None]:
+        """Prepare the model for runs, and restore it after the context."""
+        kept = {key: variable.read_value() for key, variable in self._variables.items()}
+        with tf_internals.undisturbed_random_numbers(), tf_internals.no_new_seed_generator():
+            try:
+                if perturbed:
+                    self._perturb()
+                with self._extended.within(local_only=True):
+                    self._model.reset_metrics()
+                self._start = {key: variable.read_value() for key, variable in self._variables.items()}
+                yield
+            finally:
+                self._restore(kept)
+
+    def _perturb(self) -> None:
+        numbers = np.random.default_rng(0)
+        for weight in map(self._own, self._model.trainable_variables):
+            if weight.dtype.is_floating:
+                value = tf.cast(weight.read_value(), tf.float32).numpy()
+                size = _PERTURBATION * (float(np.sqrt(np.mean(np.square(value)))) or 1.0)
+                changed = value + size * numbers.standard_normal(value.shape, np.float32)
+                weight.assign(tf.cast(changed, weight.dtype))
+
+    def _restore(self, values: dict[int, tf.Tensor]) -> None:
+        for key, value in values.items():
+            self._variables[key].assign(value)
+        self._python.restore()
+
+    def whole(self, batch: Any) -> Effects:
+        """Make the steps on whole batches, as one worker."""
+        known = tf_internals.keras_step(self._step)
+        step = known[1] if known else self._step
+        replica = ReplicaStep(NoPeers(), None, 0, 1)
+
+        def run() -> Any:
+            self._number = 0
+            with self._extended.without_peers(), replica.entered():
+                return flat_logs(step(batch))
+
+        return self._run(run)
+
+    def split(self, batch: Any, expected: Effects) -> Effects:
+        """Make the steps on this worker's rows, with the peers. All workers must call it.
+
+        Args:
+            batch: This worker's rows.
+            expected: The effects of the steps on all rows.
+        """
+        strategy, step = self._extended.strategy, self._step
+
+        def run() -> Any:
+            self._number = 0
+            return strategy.run(step, args=(batch,))
+
+        if self._extended.virtual is None:
+            effects = self._run(run)
+        else:  # virtual workers exchange values in a graph only
+            found = [item for step in expected.gradients.values() for item in step.items()]
+            self._in_graph = {name: tf.Variable(np.zeros_like(value)) for name, value in found}
+            effects = self._run(tf.function(run, autograph=False))
+        self._add_up(effects)
+        return effects
+
+    def _run(self, step: Callable[[], Any]) -> Effects:
+        self._restore(self._start)
+        effects = Effects(before={self._names[key]: value.numpy() for key, value in self._start.items()})
+        began = tf_internals.eager_draws()
+        draws = tf_internals.Draws()
+        number, logs = 0, None
+        with (
+            tf_internals.alike_for_all_rows(draws),
+            tf_internals.silent_batch_statistics(self._model),
+            self._recorded(effects),
+        ):
+            while number < (self.steps or _MOST_STEPS):
+                draws.restart()
+                effects.gradients[number] = {}
+                logs = step()
+                effects.gradients[number] |= {k: v.numpy() for k, v in self._in_graph.items()}
+                number += 1
+                if self.steps is None and self._is_enough(effects, number):
+                    break
+        self.steps = number
+        self.draws = self.draws or began != tf_internals.eager_draws()
+        self._read(effects, logs)
+        return effects
+
+    def _is_enough(self, effects: Effects, number: int) -> bool:
+        """Return whether the steps have shown their effects; a changed state shows in the next gradients."""
+        if not any(effects.gradients.values()) and self._optimizers:
+            return False
+        return number > 1 or not any(self._has_changed(key) for key in self._shown)
+
+    def _has_changed(self, key: int) -> bool:
+        return bool(tf.reduce_any(self._variables[key].read_value() != self._start[key]))
+
+    @contextlib.contextmanager
+    def _recorded(self, effects: Effects) -> Iterator[None]:
+        """Record the gradients in place of all changes by optimizers, within the context."""
+        with contextlib.ExitStack() as stack:
+            for optimizer in self._optimizers:
+                apply = functools.partial(self._record, effects, optimizer)
+                stack.enter_context(tf_internals.overridden(optimizer, "apply", apply))
+                stack.enter_context(tf_internals.overridden(optimizer, "scale_loss", lambda loss: loss))
+            yield
+
+    def _record(
+        self, effects: Effects, optimizer: Any, grads: Sequence[Any], trainable_variables: Any = None
+    ) -> None:
+        known = trainable_variables is None
+        weights = tf_internals.trained_variables(optimizer) if known else trainable_variables
+        for gradient, weight in zip(grads, weights, strict=False):
+            if gradient is None:
+                continue
+            name = f"{self._number} {weight.path}"
+            self._number += 1
+            dense = self._dense(gradient, name)
+            if tf.executing_eagerly():
+                effects.gradients[max(effects.gradients)][name] = dense.numpy()
+            elif name in self._in_graph:
+                self._in_graph[name].assign(dense)
+
+    def _dense(self, gradient: Any, name: str) -> tf.Tensor:
+        """Return a gradient in at least 32 bits; of an embedding, the rows of the first run."""
+        dtype = gradient.dtype if gradient.dtype == tf.float64 else tf.float32
+        if not isinstance(gradient, tf.IndexedSlices):
+            return tf.cast(gradient, dtype)
+        if name not in self._rows:
+            self._rows[name] = np.unique(gradient.indices.numpy())
+        rows = self._rows[name]
+        places = tf.searchsorted(tf.constant(rows), gradient.indices)
+        return tf.math.unsorted_segment_sum(tf.cast(gradient.values, dtype), places, len(rows))
+
+    def _read(self, effects: Effects, logs: Any) -> None:
+        """Read what the steps have changed on this worker."""
+        for key in self._shown:
+            if self._has_changed(key):
+                effects.variables[self._names[key]] = self._variables[key].numpy()
+        effects.metrics = {self._names[key]: self._variables[key].numpy() for key in self._metrics}
+        with self._extended.within(local_only=True):
+            are_metrics = tf_internals.logs_are_metrics(self._model, logs)
+        if isinstance(logs, dict) and not are_metrics:
+            effects.logs = {name: _number(value) for name, value in logs.items()}
+
+    def _add_up(self, effects: Effects) -> None:
+        """Replace the parts of this worker by the values over all workers."""
+        collectives = self._extended.collectives
+        if collectives is None or self._extended.virtual is not None:  # then all variables are common
+            return
+        parts = self._extended.own_metrics(self._model)
+        summed = [self._names[id(self._own(variable))] for variable in parts]
+        sums = tf.distribute.ReduceOp.SUM
+        totals = collectives.all_reduce(sums, [tf.constant(effects.metrics[name]) for name in summed])
+        effects.metrics |= {name: total.numpy() for name, total in zip(summed, totals, strict=True)}
+        logs = [tf.constant(value) for value in effects.logs.values()]
+        totals = collectives.all_reduce(sums, logs)
+        effects.summed = {name: total.numpy() for name, total in zip(effects.logs, totals, strict=True)}
+        effects.logs = {name: total / collectives.num_workers for name, total in effects.summed.items()}
+
+
+def _path(variable: Any) -> str:
+    return str(getattr(variable, "path", variable.name)).removesuffix(":0")
+
+
+def _number(value: Any) -> Array:
+    array = np.asarray(value)
+    return array.astype(np.float64) if array.dtype.kind in "biuf" else np.zeros(0)
