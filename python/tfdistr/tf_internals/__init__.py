@@ -64,13 +64,17 @@ from tfdistr.tf_internals.keras_own import (
 )
 from tfdistr.tf_internals.keras_step import (
     OverBatch,
+    RowsOfAll,
     SharedLoss,
     all_metrics,
+    attached,
+    is_of_sums,
     keras_prediction,
     keras_step,
     loss_shares,
     overridden,
     replaced_losses,
+    with_attributes,
 )
 from tfdistr.tf_internals.pipelines import (
     dense_slices,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras.src.losses import loss as _losses
+from keras.src.losses import losses as _losses_module
 from keras.src.trainers.compile_utils import CompileMetrics as _CompileMetrics
 
 
@@ -55,7 +56,7 @@ def loss_shares(
     share: Callable[[tf.Tensor | None], tf.Tensor],
     weight: Callable[[], tf.Tensor],
     over_batch: OverBatch | None = None,
-    gather: Callable[[Any], Any] | None = None,
+    rows: RowsOfAll | None = None,
 ) -> Iterator[None]:
     """Multiply the losses that are not the mean over all rows by ``share``, within the context.
 
@@ -64,22 +65,29 @@ def loss_shares(
     is updated with one number, such as the loss of an output or of a custom step, gives every batch the
     weight 1, whatever its size. Here this worker's part of the batch has the weight ``weight()``.
 
-    Losses and metrics in ``over_batch`` get the rows of all workers instead, by ``gather``.
+    Losses and metrics in ``over_batch`` get the rows of all workers, by ``rows``, instead.
     """
     with contextlib.ExitStack() as stack:
 
         def shared(number: int, loss: Any) -> Any:
-            if over_batch and number in over_batch.losses:
-                return _LossOverBatch(loss, gather)
-            return SharedLoss(loss, share)
+            if over_batch is None or rows is None or number not in over_batch.losses:
+                return SharedLoss(loss, share)
+            return _LossOfSums(loss, rows.add) if is_of_sums(loss) else _LossOverBatch(loss, rows.gather)
 
         stack.enter_context(replaced_losses(model, shared))
         for metric in all_metrics(model):
-            if over_batch and any(metric is other for other in over_batch.metrics):
-                stack.enter_context(overridden(metric, "update_state", _of_all_rows(metric, gather)))
+            if over_batch and rows and any(metric is other for other in over_batch.metrics):
+                stack.enter_context(overridden(metric, "update_state", _of_all_rows(metric, rows.gather)))
             elif getattr(type(metric), "update_state", None) is keras.metrics.Mean.update_state:
                 stack.enter_context(overridden(metric, "update_state", _weighted(metric, weight)))
         yield
+
+
+class RowsOfAll(NamedTuple):
+    """How a replica gets the rows of all workers: ``gather(tensor)``, and ``add(tensor)`` for a sum over them."""
+
+    gather: Callable[[Any], Any]
+    add: Callable[[Any], Any]
 
 
 class OverBatch(NamedTuple):
@@ -118,7 +126,7 @@ def _inner_metrics(metric: Any) -> list[Any]:
     return list(metric.metrics) if isinstance(metric, _CompileMetrics) else [metric]
 
 
-def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], Any] | None) -> Callable[..., Any]:
+def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], Any]) -> Callable[..., Any]:
     """Wrap ``update_state`` so that it gets the rows of all workers."""
     update = metric.update_state
 
@@ -129,22 +137,37 @@ def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], Any] | No
     return update_state
 
 
-def _gathered(value: Any, gather: Callable[[Any], Any] | None) -> Any:
-    """Return the rows of all workers with their mask; numbers without rows stay as they are."""
-    assert gather is not None
+# What Keras's layers attach to their outputs for the losses, without a public name.
+_ATTACHED = ("_keras_mask", "_keras_logits")
+
+
+def attached(tensor: Any) -> list[Any]:
+    """Return the mask and the logits that Keras has attached to a tensor."""
+    found = (getattr(tensor, name, None) for name in _ATTACHED)
+    return [value for value in found if value is not None]
+
+
+def with_attributes(tensor: Any, change: Callable[[Any], Any]) -> Any:
+    """Return ``change(tensor)`` with the mask and the logits of the tensor, changed alike."""
+    changed = change(tensor)
+    for name in _ATTACHED:
+        value = getattr(tensor, name, None)
+        if value is not None:
+            setattr(changed, name, change(value))
+    return changed
+
+
+def _gathered(value: Any, gather: Callable[[Any], Any]) -> Any:
+    """Return the rows of all workers; numbers without rows stay as they are."""
     if value is None or not getattr(value, "shape", None):
         return value
-    rows = gather(value)
-    mask = getattr(value, "_keras_mask", None)
-    if mask is not None:
-        rows._keras_mask = gather(mask)
-    return rows
+    return with_attributes(value, gather)
 
 
 class _LossOverBatch:
     """A loss of a model that gets the rows of all workers, so that each worker computes the whole loss."""
 
-    def __init__(self, loss: keras.losses.Loss, gather: Callable[[Any], Any] | None) -> None:
+    def __init__(self, loss: keras.losses.Loss, gather: Callable[[Any], Any]) -> None:
         self._loss, self._gather = loss, gather
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -162,6 +185,35 @@ def _weighted(metric: keras.metrics.Mean, weight: Callable[[], tf.Tensor]) -> Ca
         return update(values, sample_weight=sample_weight)
 
     return update_state
+
+
+def is_of_sums(loss: Any) -> bool:
+    """Return whether a loss uses other rows only by sums over the batch (Keras's ``Dice`` and ``Tversky``)."""
+    return getattr(loss, "fn", None) in (keras.losses.dice, keras.losses.tversky)
+
+
+class _LossOfSums:
+    """A loss whose sums over the batch are sums over the rows of all workers."""
+
+    def __init__(self, loss: keras.losses.Loss, add: Callable[[Any], Any]) -> None:
+        self._loss, self._add = loss, add
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        loss = object.__new__(type(self._loss))  # see SharedLoss
+        vars(loss).update(vars(self._loss), fn=self._of_all_rows)
+        return loss(y_true, y_pred, sample_weight)
+
+    def _of_all_rows(self, *args: Any, **kwargs: Any) -> Any:
+        usual = _losses_module.ops.sum
+
+        def sum_of_all(x: Any, axis: Any = None) -> Any:
+            total = usual(x, axis=axis)
+            over_rows = axis is None or 0 in (axis if isinstance(axis, tuple | list) else (axis,))
+            return self._add(total) if over_rows else total
+
+        # The module of Keras's losses has no other name for the sum.
+        with overridden(_losses_module.ops, "sum", sum_of_all):
+            return self._loss.fn(*args, **kwargs)
 
 
 class SharedLoss:

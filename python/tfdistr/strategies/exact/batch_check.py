@@ -25,6 +25,7 @@ from tfdistr.data.order.shard import cut_rows
 from tfdistr.errors import TfdistrError
 from tfdistr.strategies.exact import over_batch
 from tfdistr.strategies.exact.loss_weighting import count_examples
+from tfdistr.strategies.exact.mixing_layers import mixing_layers, observed_layers
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.row_wise import unproved_parts
 from tfdistr.strategies.exact.rows_of_all import (
@@ -32,6 +33,7 @@ from tfdistr.strategies.exact.rows_of_all import (
     concatenated,
     exchanged,
     first_rows,
+    sorted_rows,
     with_repeated_labels,
 )
 from tfdistr.strategies.exact.step_effects import Effects
@@ -54,9 +56,9 @@ _WEIGHTS = 200 * 1024 * 1024
 _GATHERED = 16 * 1024 * 1024
 
 _WAYS_OUT = (
-    "Gather the rows of all workers with tfdistr.gather() and compute with the whole batch; let the optimizer "
-    "clip (clipnorm, global_clipnorm), which is exact; or, if you know this, filter warnings of the class "
-    "BatchLossWarning (R: tfdistr_warning_batch_loss)."
+    "Gather the rows of all workers there with tfdistr.gather(); let the optimizer clip (clipnorm, "
+    "global_clipnorm), which is exact; pass virtual_workers, with which the result is the same on any number of "
+    "workers; or, if you know this, filter warnings of the class BatchLossWarning (R: tfdistr_warning_batch_loss)."
 )
 
 #: Returns some rows of the data; None if they cannot be read without an effect.
@@ -151,7 +153,7 @@ class _Check:
             raise _NotPossibleError("the first batch has too few rows.")
         self._batch = sum(counts)
         batches = batches_of_all(self._extended.collectives, first_rows(rows, count))
-        whole = with_repeated_labels(concatenated(batches))
+        whole = with_repeated_labels(sorted_rows(concatenated(batches)))
         index = self._extended.worker_index
         own = cut_rows(whole, lambda _: (tf.constant(count * index, tf.int64), tf.constant(count * (index + 1), tf.int64)))
         return whole, own
@@ -181,9 +183,21 @@ class _Check:
             if not (kind == "log" and name in sums) and size > tolerance + 10 * noise.get((kind, name), 0.0)
         ]
         found = [tuple(each) for worker in self._exchanged(apart) for each in worker]
-        if found:
-            self._warn(_message(found, self._parts))
+        if found and self._extended.is_chief:
+            self._warn(_message(found, self._parts, self._mixing_layers(whole)))
         return True
+
+    def _mixing_layers(self, rows: Any) -> list[str]:
+        """Return the names of the layers that use several rows at once."""
+        probe = StepProbe(self._extended, self._model, self._kind)
+        with probe.prepared(perturbed=True), observed_layers(self._model) as calls:
+            probe.whole(rows)
+        with (
+            probe.prepared(perturbed=True),
+            self._extended.without_peers(),
+            tf_internals.silent_batch_statistics(self._model),
+        ):
+            return mixing_layers(calls, int(count_examples(rows)), self._shares, _tolerance(self._model))
 
     def _steps_of_one(self, probe: StepProbe, rows: Any) -> tuple[Effects, Effects]:
         """Make the steps on all rows, twice; find the losses and metrics over the batch."""
@@ -229,9 +243,10 @@ class _Check:
         """Let losses and metrics get the rows of all workers, if these are not too many bytes."""
         metrics = tf_internals.all_metrics(self._model)
         limit = max(_GATHERED, _bytes_of(self._model.trainable_variables))
-        per_row = over_batch.bytes_per_row(found, calls)
+        gathered = [number for number in found.losses if not tf_internals.is_of_sums(calls.losses[number][0])]
+        per_row = over_batch.bytes_per_row(tf_internals.OverBatch(gathered, found.metrics), calls)
         if per_row * self._batch > limit:
-            found = tf_internals.OverBatch([], [])
+            found = tf_internals.OverBatch([n for n in found.losses if n not in gathered], [])
         own = [list(found.losses), [n for n, metric in enumerate(metrics) if metric in found.metrics]]
         losses, numbers = self._exchanged(own)[0]
         chosen = tf_internals.OverBatch(losses, [metrics[n] for n in numbers])
@@ -239,7 +254,7 @@ class _Check:
         if (losses or numbers) and self._extended.is_chief:
             names = [calls.losses[n][0].name for n in losses] + [metrics[n].name for n in numbers]
             log.warning(
-                "%s: a function of the whole batch, so the workers gather its rows (%d kB per step).",
+                "%s: computed with the rows of all workers, as a function of the whole batch (%d kB per step).",
                 ", ".join(names), -(-per_row * self._batch // 1024), extra=NOTE,
             )  # fmt: skip
 
@@ -248,20 +263,33 @@ class _Check:
             log.warning("%s", message, extra=ABOUT_BATCH)
 
 
-def _message(found: Sequence[tuple[str, str, float]], parts: Sequence[str]) -> str:
-    """Return the warning about effects that differ, each with its kind, its name and its difference."""
+def _message(found: Sequence[tuple[str, str, float]], parts: Sequence[str], layers: Sequence[str]) -> str:
+    """Return the warning about effects that differ, each with its kind, its name and its difference.
+
+    Args:
+        found: The effects. Metrics and logs may follow from a gradient that differs.
+        parts: What may be the cause.
+        layers: Layers that are a cause.
+    """
     worst: dict[str, tuple[str, float]] = {}
     for kind, name, size in found:
-        if kind not in worst or size > worst[kind][1]:
+        if size > worst.get(kind, ("", 0.0))[1]:
             worst[kind] = name, size
-    effects = [f"{_KINDS[kind]} {name} ({_percent(size)})" for kind, (name, size) in worst.items()]
-    verb = "uses" if len(parts) == 1 else "use"
-    one_of = "" if len(parts) == 1 else "one of "
-    return (
-        f"The result on several workers is not that of one worker: on the first rows, {_listed(effects)} "
-        f"differ{'s' if len(effects) == 1 else ''}. Perhaps {one_of}{_listed(parts, 'or')} {verb} the batch as a "
-        f"whole, and each worker has its own rows only. {_WAYS_OUT}"
-    )
+    cause = _listed(layers, "and") if layers else _listed(parts, "or")
+    use = "use" if len(layers) > 1 else "uses"
+    reasons = {
+        "gradient": f"{cause} {use} several rows of a batch at once, and a worker has only its own",
+        "variable": "each worker changes it with its own rows only",
+        "metric": "what the workers' rows add to it does not add up",
+        "log": "it is neither a mean over the rows nor a sum",
+    }
+    kinds = [kind for kind in reasons if kind in worst]
+    shown = [kind for kind in kinds if kind in ("gradient", "variable")] or kinds
+    sentences = [
+        f"{_KINDS[kind]} {worst[kind][0]} {_percent(worst[kind][1])} on the first rows, because {reasons[kind]}"
+        for kind in shown
+    ]
+    return f"The result on several workers is not that of one worker: {'; '.join(sentences)}. {_WAYS_OUT}"
 
 
 _KINDS = {
@@ -270,7 +298,7 @@ _KINDS = {
 
 
 def _percent(size: float) -> str:
-    return f"by {100 * size:.2g} %" if np.isfinite(size) else "which is missing or has another shape"
+    return f"differs by {100 * size:.2g} %" if np.isfinite(size) else "is missing, or has another shape,"
 
 
 def _listed(parts: Sequence[str], word: str = "and") -> str:

@@ -215,6 +215,15 @@ def gather(value: Any) -> tf.Tensor:
     return tensor
 
 
+def _sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
+    """Return the sum of the replicas' tensors in a Keras step."""
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+#: For losses and metrics of the whole batch.
+ROWS_OF_ALL = tf_internals.RowsOfAll(gather, _sum_over_replicas)
+
+
 def _rows(value: Any) -> tf.Tensor:
     dense = not isinstance(value, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices)
     try:

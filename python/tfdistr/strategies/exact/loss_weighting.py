@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.interface import Collectives
-from tfdistr.strategies.exact.exchange import ReplicaStep, gather, scale
+from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale
 from tfdistr.strategies.exact.replica import OneReplica
 
 
@@ -54,7 +54,7 @@ def exact_step(
         without_stand_in(variables, examples),
         tf_internals.row_lookups(model),
         tf_internals.optimizer_hooks(model, scale_loss, apply),
-        tf_internals.loss_shares(model, mean.share, mean.weight, extended.over_batch(model), gather),
+        tf_internals.loss_shares(model, mean.share, mean.weight, extended.over_batch(model), ROWS_OF_ALL),
     ):
         batch = at_least_one(data, examples) if may_be_empty else data
         yield batch, ReplicaStep(mean, present, extended.worker_index, extended.num_workers)

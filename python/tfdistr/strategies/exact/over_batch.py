@@ -115,18 +115,15 @@ def _part(given: Any, number: int, parts: int) -> Any:
         if not isinstance(value, tf.Tensor):
             return value
         size = value.shape[0] // parts
-        rows = value[number * size : (number + 1) * size]
-        mask = getattr(value, "_keras_mask", None)
-        if mask is not None:
-            rows._keras_mask = cut(mask)
-        return rows
+        return tf_internals.with_attributes(value, lambda rows: rows[number * size : (number + 1) * size])
 
     return keras.tree.map_structure(cut, given)
 
 
 def _loss_adds_up(loss: Any, given: tuple[Any, ...], parts: int, tolerance: Tolerance) -> bool:
     y_true, y_pred, weight = given
-    watched = [value for value in keras.tree.flatten(y_pred) if value.dtype.is_floating]
+    outputs = [part for output in keras.tree.flatten(y_pred) for part in (output, *tf_internals.attached(output))]
+    watched = [value for value in outputs if value.dtype.is_floating]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(watched)
         whole = tf.reduce_sum(loss(y_true, y_pred, weight))

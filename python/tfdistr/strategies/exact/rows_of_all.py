@@ -65,6 +65,20 @@ def concatenated(batches: Sequence[Any]) -> Any:
     return tf.nest.map_structure(join, *batches)
 
 
+def sorted_rows(batch: Any) -> Any:
+    """Return a batch with its rows sorted by size, so that the rows of the workers are unlike each other.
+
+    A step that chooses some rows could otherwise choose the same rows of a batch and of its parts.
+    """
+    parts = [part for part in reversed(tf.nest.flatten(batch)) if isinstance(part, tf.Tensor)]
+    numbers = next((part for part in parts if part.dtype.is_floating and part.shape.rank), None)
+    if numbers is None:
+        return batch
+    sizes = tf.reduce_sum(tf.abs(tf.cast(numbers, tf.float32)), range(1, numbers.shape.rank))
+    order = [int(row) for row in tf.argsort(sizes)]
+    return concatenated([cut_rows(batch, lambda _, row=row: (row, row + 1)) for row in order])
+
+
 def with_repeated_labels(batch: Any) -> Any:
     """Return a batch whose labels are two of its labels in turn, if its labels are classes.
 

@@ -58,8 +58,8 @@ class StepProbe:
         self._shown = [key for key in self._variables if key not in hidden]
         self._python = PythonState(model)
         self._start: dict[int, tf.Tensor] = {}
-        # For each gradient of an embedding, the rows that the first run has; the others have no others.
-        self._rows: dict[str, Array] = {}
+        # For each gradient, the rows of the table that the first run has; None if it is no gradient of rows.
+        self._rows: dict[str, Array | None] = {}
         # Where steps run in a graph, variables that get their gradients.
         self._in_graph: dict[str, tf.Variable] = {}
         self._number = 0
@@ -204,11 +204,14 @@ class StepProbe:
     def _dense(self, gradient: Any, name: str) -> tf.Tensor:
         """Return a gradient in at least 32 bits; of an embedding, the rows of the first run."""
         dtype = gradient.dtype if gradient.dtype == tf.float64 else tf.float32
-        if not isinstance(gradient, tf.IndexedSlices):
-            return tf.cast(gradient, dtype)
+        slices = isinstance(gradient, tf.IndexedSlices)
         if name not in self._rows:
-            self._rows[name] = np.unique(gradient.indices.numpy())
+            self._rows[name] = np.unique(gradient.indices.numpy()) if slices else None
         rows = self._rows[name]
+        if rows is None:
+            return tf.cast(tf.convert_to_tensor(gradient), dtype)
+        if not slices:  # a small table is exchanged whole
+            return tf.cast(tf.gather(gradient, rows), dtype)
         places = tf.searchsorted(tf.constant(rows), gradient.indices)
         return tf.math.unsorted_segment_sum(tf.cast(gradient.values, dtype), places, len(rows))
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact.exchange import ReplicaStep, gather, scale
+from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
     at_least_one,
@@ -246,7 +246,7 @@ def share_step(
         extended.within(share=share, reported_replicas=1),
         scope,
         tf_internals.optimizer_hooks(model, scale_loss, collect),
-        tf_internals.loss_shares(model, share.mean.share, share.mean.weight, over_batch, gather),
+        tf_internals.loss_shares(model, share.mean.share, share.mean.weight, over_batch, ROWS_OF_ALL),
         tf.device(extended.worker_devices[0]),
         replica.entered(),
     ):

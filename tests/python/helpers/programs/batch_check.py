@@ -6,7 +6,7 @@ Usage: batch_check.py FILE VIRTUAL_WORKERS   (the file gets, by the name of a mo
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,41 @@ def not_finite(y: Any, p: Any) -> Any:
     return tf.reduce_mean(y - p) * float("nan")
 
 
+def triplets(y: Any, p: Any) -> Any:
+    """A loss that is 0 if no two rows are of one class."""
+    classes = tf.argmax(y, -1)
+    same = tf.cast(classes[:, None] == classes[None], p.dtype) - tf.eye(tf.shape(p)[0])
+    return tf.reduce_sum(same * tf.reduce_sum((p[:, None] - p[None]) ** 2, -1)) / tf.cast(tf.size(p), p.dtype)
+
+
+def correlation(y: Any, p: Any) -> Any:
+    y, p = y - tf.reduce_mean(y), p - tf.reduce_mean(p)
+    return tf.reduce_sum(y * p) / tf.sqrt(tf.reduce_sum(y**2) * tf.reduce_sum(p**2))
+
+
 class OfRows(keras.losses.Loss):
     def call(self, y: Any, p: Any) -> Any:
         return of_each_row(y, p)
+
+
+# --- Metrics --------------------------------------------------------------------------------------
+
+
+class Largest(keras.metrics.Metric):
+    def __init__(self) -> None:
+        super().__init__(name="largest")
+        self.value = self.add_variable((), "zeros", name="value")
+
+    def update_state(self, y: Any, p: Any, sample_weight: Any = None) -> None:
+        self.value.assign(tf.maximum(self.value, tf.reduce_max(tf.abs(y - p))))
+
+    def result(self) -> Any:
+        return self.value
+
+
+class Batches(Largest):
+    def update_state(self, y: Any, p: Any, sample_weight: Any = None) -> None:
+        self.value.assign_add(1.0)
 
 
 # --- Layers ---------------------------------------------------------------------------------------
@@ -81,6 +113,38 @@ class SumLoss(layers.Layer):
 class Centred(layers.Layer):
     def call(self, x: Any) -> Any:
         return x - tf.reduce_mean(x, 0)
+
+
+class Zeros(layers.Dense):
+    """Begins with weights of 0, so that nothing before it has a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(4, kernel_initializer="zeros")
+
+
+class Codes(layers.Layer):
+    """Moves its codes with the means of its inputs, which no gradient shows."""
+
+    def build(self, shape: Any) -> None:
+        self.codes = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False, name="codes")
+
+    def call(self, x: Any) -> Any:
+        self.codes.assign(0.9 * self.codes + 0.1 * tf.reduce_mean(x, 0))
+        return x + 0.0 * self.codes
+
+
+class Rows(layers.Layer):
+    def build(self, shape: Any) -> None:
+        self.rows = self.add_weight(shape=(), initializer="zeros", trainable=False, name="rows")
+
+    def call(self, x: Any) -> Any:
+        self.rows.assign_add(tf.cast(tf.shape(x)[0], tf.float32))
+        return x
+
+
+class OwnDropout(layers.Layer):
+    def call(self, x: Any) -> Any:
+        return tf.nn.dropout(x, 0.5)
 
 
 class Counter(layers.Layer):
@@ -116,15 +180,66 @@ class Clipped(Plain):
         return tf.clip_by_global_norm(gradients, 0.01)[0]
 
 
+class HardExamples(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            losses = tf.reduce_mean((y - self(x, training=True)) ** 2, -1)
+            loss = tf.reduce_mean(tf.math.top_k(losses, tf.shape(losses)[0] // 4).values)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+class Logs(Plain):
+    def train_step(self, data: Any) -> Any:
+        logs = super().train_step(data)
+        return {**logs, "sum": tf.reduce_sum(data[1]), "mean": tf.reduce_mean(data[0]), "rate": 0.1}
+
+
+class LargestLog(Plain):
+    def train_step(self, data: Any) -> Any:
+        return {**super().train_step(data), "largest": tf.reduce_max(data[0])}
+
+
+class Accumulated(keras.Model):
+    """Applies the mean gradient of two steps."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        for kept, gradient in zip(self.kept, tape.gradient(loss, self.trainable_variables), strict=True):
+            kept.assign_add(gradient / 2)
+        self.number.assign_add(1)
+        tf.cond(self.number == 2, self.apply_kept, lambda: None)
+        return self.get_metrics_result()
+
+    def apply_kept(self) -> None:
+        self.optimizer.apply([tf.convert_to_tensor(v) for v in self.kept], self.trainable_variables)
+        for kept in self.kept:
+            kept.assign(tf.zeros_like(kept))
+        self.number.assign(0)
+
+
+def accumulated() -> keras.Model:
+    model = network(kind=Accumulated, loss="mse")
+    model.kept = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in model.trainable_variables]
+    model.number = tf.Variable(0, trainable=False)
+    return model
+
+
 def network(
-    *parts: layers.Layer, loss: Any = of_each_row, kind: type[keras.Model] = keras.Model
+    *parts: layers.Layer,
+    loss: Any = of_each_row,
+    kind: type[keras.Model] = keras.Model,
+    metrics: Sequence[Any] = (),
 ) -> keras.Model:
     inputs = keras.Input((8,))
     hidden = layers.Dense(8, "relu")(inputs)
     for part in parts:
         hidden = part(hidden)
     model = kind(inputs, layers.Dense(4)(hidden))
-    model.compile(keras.optimizers.SGD(0.1), loss)
+    model.compile(keras.optimizers.SGD(0.1), loss, metrics=list(metrics))
     return model
 
 
@@ -139,6 +254,19 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "sum in a layer": lambda: network(SumLoss(), loss="mse"),
     "clipped gradients": lambda: network(kind=Clipped, loss="mse"),
     "mean in a layer": lambda: network(Centred()),
+    "mean before zeros": lambda: network(Centred(), Zeros()),
+    "moving codes": lambda: network(Codes()),
+    "counted rows": lambda: network(Rows()),
+    "hard examples": lambda: network(kind=HardExamples, loss="mse"),
+    "the largest as a log": lambda: network(kind=LargestLog, loss="mse"),
+    "an own dropout": lambda: network(OwnDropout()),
+    "triplets": lambda: network(loss=triplets),
+    "Dice": lambda: network(loss=keras.losses.Dice()),
+    "a function as a metric": lambda: network(metrics=[correlation]),
+    "the largest": lambda: network(metrics=[Largest()]),
+    "batches": lambda: network(metrics=[Batches()]),
+    "logs": lambda: network(kind=Logs, loss="mse"),
+    "accumulated": accumulated,
     "not finite": lambda: network(loss=not_finite),
     "rows": network,
     "rows by a class, sum": lambda: network(loss=OfRows(reduction="sum")),
