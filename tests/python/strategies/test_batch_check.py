@@ -15,26 +15,44 @@ import tfdistr
 pytestmark = pytest.mark.timeout(300)
 
 NOT_FINITE = "not finite"
+#: What a warning says of a model that cannot be split.
 WARNED = {
-    "contrastive": "the loss 'contrastive'",
-    "sum": "the loss 'sum_of_rows'",
-    "sum, random": "the loss 'sum_of_rows'",
-    "sum in a layer": "the layer 'sum_loss'",
-    "clipped gradients": "train_step()",
-    "mean in a layer": "the loss 'of_each_row'",
-    NOT_FINITE: "the loss 'not_finite'",
+    "sum in a layer": "because the layer 'sum_loss' uses several rows of a batch at once",
+    "clipped gradients": "because train_step() uses several rows",
+    "mean in a layer": "because the layer 'centred' uses several rows",
+    "mean before zeros": "because the layer 'centred_1' uses several rows",
+    "hard examples": "because train_step() uses several rows",
+    "moving codes": "the variable codes/codes differs",
+    "counted rows": "the variable rows/rows differs by 50 %",
+    "the largest as a log": "the log largest differs",
+    NOT_FINITE: "the gradient is not finite",
+}
+#: What a line says of a model that is made exact, or that is not checked.
+NOTED = {
+    "contrastive": "contrastive: computed with the rows of all workers",
+    "sum": "sum_of_rows: computed with the rows of all workers",
+    "sum, random": "sum_of_rows: computed with the rows of all workers",
+    "triplets": "triplets: computed",
+    "Dice": "dice: computed",
+    "a function as a metric": "correlation: computed",
+    "the largest": "largest: computed",
+    "batches": "largest: computed",
+    "an own dropout": "draws numbers by TensorFlow's global seed. Draw with a keras.random.SeedGenerator.",
+    "eager": "it runs eagerly",
+    "large": "its weights are too large to be copied",
+    "a failing step": "a step on its first rows raised ValueError: the first step",
 }
 FINE = {
-    "rows", "rows by a class, sum", "mean", "gathered", "a plain step", "sampling", "a counter of TensorFlow",
-    "regularizers",
+    "rows", "rows by a class, sum", "mean", "gathered", "a plain step", "sampling", "a counter of steps",
+    "regularizers", "logs", "accumulated",
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> dict[str, Any]:
     file = tmp_path_factory.mktemp("check") / "told.json"
-    [ended] = run_cluster("batch_check.py", 1, [str(file)], timeout=200)
-    assert ended.status == 0, ended.output[-3000:]
+    for ended in run_cluster("batch_check.py", 2, *[[str(file), "0"]] * 2, timeout=250):
+        assert ended.status == 0, ended.output[-3000:]
     return json.loads(file.read_text())
 
 
@@ -43,9 +61,16 @@ def test_it_warns_of(told, name):
     [[message, category]] = told[name]["warnings"]
     assert category == "batch_loss"
     assert WARNED[name] in message
-    ways_out = ["tfdistr.gather()", "global_clipnorm", "BatchLossWarning"]
-    says = ["Cannot check", "the gradient is not finite"] if name == NOT_FINITE else ["is no mean", *ways_out]
-    assert [part for part in says if part not in message] == []
+    if name != NOT_FINITE:
+        ways_out = ["tfdistr.gather()", "global_clipnorm", "virtual_workers", "BatchLossWarning"]
+        assert [part for part in ways_out if part not in message] == []
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_a_line_says(told, name):
+    [[message, category]] = told[name]["warnings"]
+    assert category == "note"
+    assert NOTED[name] in message
 
 
 @pytest.mark.parametrize("name", sorted(FINE))
@@ -54,17 +79,31 @@ def test_it_does_not_warn_of(told, name):
 
 
 def test_it_changes_nothing(told):
-    assert set(told) == {*WARNED, *FINE}
+    assert set(told) == {*WARNED, *NOTED, *FINE}
     assert [name for name in told if told[name]["changed"]] == []
 
 
-def batch_loss(y_true: Any, y_pred: Any) -> Any:
-    return keras.ops.sum(keras.ops.square(keras.ops.mean(y_pred - y_true, 0)))
+@pytest.mark.slow(reason="the same models, by virtual workers of one process")
+def test_virtual_workers_are_checked_as_well(tmp_path):
+    file = tmp_path / "told.json"
+    [ended] = run_cluster("batch_check.py", 1, [str(file), "2"], timeout=250)
+    assert ended.status == 0, ended.output[-3000:]
+    told = json.loads(file.read_text())
+    assert {name for name in told if any(kind == "batch_loss" for _, kind in told[name]["warnings"])} == {
+        "sum in a layer", "clipped gradients", "mean in a layer", "mean before zeros", "hard examples",
+        "moving codes", "counted rows", "the largest as a log", NOT_FINITE,
+    }  # fmt: skip
+    assert [name for name in told if told[name]["changed"]] == []
+
+
+class Centred(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        return inputs - keras.ops.mean(inputs, 0)
 
 
 def model() -> keras.Model:
-    made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    made.compile("sgd", batch_loss)
+    made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), Centred()])
+    made.compile("sgd", "mse")
     return made
 
 
@@ -83,7 +122,7 @@ def dataset() -> tf.data.Dataset:
 @pytest.mark.parametrize("data", ["arrays", "a shuffled dataset"])
 def test_a_job_warns_once_by_a_class_of_its_own(data):
     x, y = (X, Y) if data == "arrays" else (dataset, None)
-    with pytest.warns(tfdistr.BatchLossWarning, match="'batch_loss' is no mean") as given:
+    with pytest.warns(tfdistr.BatchLossWarning, match="the layer 'centred' uses several rows") as given:
         fit(x, y)
     assert len(given) == 1
 
@@ -101,11 +140,25 @@ def test_one_worker_does_not_warn():
         fit(cluster=None)
 
 
-def test_keras_fit_warns_on_the_chief(tmp_path):
-    ended = run_cluster("batch_loss.py", 2, [str(tmp_path / "weights.npy"), "batch_loss", "dataset"])
+@pytest.mark.parametrize("data", ["dataset", "PyDataset"])
+def test_keras_fit_warns_on_the_chief(tmp_path, data):
+    ended = run_cluster("batch_loss.py", 2, *[[str(tmp_path / "weights.npy"), "centred", data]] * 2)
     for index, worker in enumerate(ended):
         assert worker.status == 0, worker.output[-3000:]
         assert ("BatchLossWarning: The result on several workers" in worker.output) == (index == 0)
+
+
+@pytest.mark.parametrize("data", ["dataset", "PyDataset"])
+def test_a_loss_over_the_batch_gets_the_rows_of_all_workers(tmp_path, data):
+    files = [tmp_path / f"{workers}.npy" for workers in (1, 2)]
+    for workers, file in enumerate(files, 1):
+        ended = run_cluster("batch_loss.py", workers, *[[str(file), "batch_loss", data]] * workers)
+        for worker in ended:
+            assert worker.status == 0, worker.output[-3000:]
+        said = ["batch_loss: computed with the rows of all workers" in worker.output for worker in ended]
+        assert said == [workers > 1, False][:workers]
+    one, two = map(np.load, files)
+    np.testing.assert_allclose(two, one, atol=1e-5)  # the sum of the losses of 4 rows is large
 
 
 @pytest.mark.slow(reason="two workers for each form of data")

@@ -42,7 +42,7 @@ SHUFFLE_BUFFER = 10_000
 #: The same for a data set of TensorFlow Datasets, whose stored order is already random.
 STORED_SHUFFLE_BUFFER = 1_000
 
-# Number of examples that `look` reads of a dataset of examples.
+# Number of examples for each worker that `look` reads of a dataset of examples.
 _LOOKED_AT = 8
 
 # The nodes that may follow ctx.shard() without an end, and the nodes that may not follow it.
@@ -62,7 +62,7 @@ class WorkerData:
             time than ``dataset``. None if the data has no such form.
         first: The number of the first step of ``dataset``, counted over all epochs.
         known_spec: The shapes and types of a batch, if they are known before ``dataset`` is made.
-        given: Batches of the dataset that the user's function has returned.
+        given: This worker's rows of batches of the dataset that the user's function has returned.
     """
 
     made: tf.data.Dataset | FedBatches | Callable[[], tf.data.Dataset]
@@ -201,8 +201,10 @@ def _from_function(
             received=f"a function that returned {describe(dataset)}",
             fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
         )
-    given = dataset if context.global_batch_size is None else dataset.batch(_LOOKED_AT)
-    return replace(_from_dataset(function, call, dataset, context, steps, name), given=given)
+    shares, own = context.place
+    given = dataset if context.global_batch_size is None else dataset.batch(_LOOKED_AT * shares)
+    data = _from_dataset(function, call, dataset, context, steps, name)
+    return replace(data, given=rows_of_worker(given, shares, own))
 
 
 def _from_dataset(

@@ -51,7 +51,7 @@ _TOLERANCE_OF_16_BITS = 5e-2
 #: Seconds that the steps on all rows may take.
 _SECONDS = 10.0
 #: Bytes of weights of which the check makes copies.
-_WEIGHTS = 200 * 1024 * 1024
+LARGEST_WEIGHTS = 200 * 1024 * 1024
 #: Bytes of rows that the workers gather in a step for a loss or a metric, if the gradients are smaller.
 _GATHERED = 16 * 1024 * 1024
 
@@ -161,7 +161,7 @@ class _Check:
     def _reason_of_model(self) -> str | None:
         if self._model.run_eagerly:
             return "it runs eagerly, and may change more than variables."
-        if _bytes_of(self._model.trainable_variables) > _WEIGHTS:
+        if _bytes_of(self._model.trainable_variables) > LARGEST_WEIGHTS:
             return "its weights are too large to be copied."
         return None
 

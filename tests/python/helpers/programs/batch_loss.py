@@ -1,6 +1,8 @@
 """Trains by Keras's fit() with a loss of its own, on data whose order changes with each pass.
 
 Usage: batch_loss.py FILE LOSS DATA   (the name of the loss; "dataset" or "PyDataset"; FILE gets the weights)
+
+With the loss "centred", a layer uses several rows at once.
 """
 
 import os
@@ -27,6 +29,19 @@ def row_loss(y_true, y_pred):
     return keras.ops.mean(keras.ops.square(y_pred - y_true)) + 0.0 * noise
 
 
+def centred(y_true, y_pred):
+    return keras.ops.mean(keras.ops.square(y_pred - y_true))
+
+
+class Centred(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs - keras.ops.mean(inputs, 0)
+
+
+def rows(number):
+    return np.float32(number / 4 + np.arange(12).reshape(4, 3) / 16)
+
+
 class Batches(keras.utils.PyDataset):
     """Keras shuffles its batches by Python's random numbers."""
 
@@ -34,11 +49,12 @@ class Batches(keras.utils.PyDataset):
         return 4
 
     def __getitem__(self, number):
-        return np.full((4, 3), number / 4, "float32"), np.ones((4, 2), "float32")
+        return rows(number), np.ones((4, 2), "float32")
 
 
 with strategy.scope():
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    parts = [Centred()] if sys.argv[2] == "centred" else []
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), *parts])
     model.compile(keras.optimizers.SGD(0.5), globals()[sys.argv[2]])
 indices = tf.data.Dataset.range(8).shuffle(8, seed=1)
 data = indices.map(lambda i: (tf.fill([3], tf.cast(i, tf.float32) / 8), tf.ones([2])))
