@@ -165,7 +165,8 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
     return Outcome(
         history=trained.history,
         params={
-            **job.params, "communication": trained.communication, "tuning": describe_tuning(), **params,
+            **job.params, "communication": trained.communication, "tuning": describe_tuning(),
+            "differences": trained.differences, **params,
         },
         workers=[worker],
         run_dir=None,

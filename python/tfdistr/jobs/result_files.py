@@ -40,7 +40,7 @@ def save_training(training: Training, run_dir: Path) -> None:
         path = run_dir / _DESCRIBED
         with writing(path), replacing(path) as file:
             file.write(training.described.encode())
-    names = ("history", "seconds", "communication")
+    names = ("history", "seconds", "communication", "differences")
     summary = {name: getattr(training, name) for name in names} | {"tuning": describe_tuning()}
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
@@ -51,10 +51,10 @@ def load_history(run_dir: Path) -> dict[str, list[float]]:
     return history
 
 
-def load_ways(run_dir: Path) -> dict[str, str]:
-    """Read the backend of the gradients and the tuning of the chief, as ``save_training`` wrote them."""
+def load_ways(run_dir: Path) -> dict[str, Any]:
+    """Read how the chief has trained, as ``save_training`` wrote it, for the ``params`` of the result."""
     summary = _summary(run_dir)
-    return {name: str(summary[name]) for name in ("communication", "tuning")}
+    return {name: summary[name] for name in ("communication", "tuning", "differences")}
 
 
 def builder(run_dir: Path) -> Callable[[], keras.Model] | None:

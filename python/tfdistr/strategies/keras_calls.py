@@ -27,6 +27,7 @@ from tfdistr.strategies.exact.batch_check import Look, check_batch
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import combine_logs
 from tfdistr.strategies.virtual.rounding import compare_machines
+from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
 
@@ -129,6 +130,7 @@ class KerasCalls:
         coordinate(callbacks, peers, extended, training)
         if training:
             extended.watch.begin()
+            extended.differences.clear()
         combine_logs(extended, model)
         if model not in self._prepared:
             self._prepared.add(model)
@@ -136,6 +138,8 @@ class KerasCalls:
             if not extended.virtual:  # they have random numbers and rows of their own
                 self._separate_random_numbers(model)
                 _note_batch_normalization(model)
+        if training and not extended.virtual:
+            self._note_random_numbers(model)
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
         """Give dropout and noise different random numbers on each worker; the chief's equal one worker's."""
@@ -143,6 +147,16 @@ class KerasCalls:
             state = self._extended.local_variable(generator.state.value)
             offset = tf.constant([self._extended.worker_index * tf_internals.BETWEEN_SEEDS, 0], state.dtype)
             state.assign_add(offset)
+
+    def _note_random_numbers(self, model: keras.Model) -> None:
+        names = [layer.name for layer, _ in tf_internals.layers_with_generators(model)]
+        if names:
+            difference = f"each worker draws its own random numbers in {', '.join(dict.fromkeys(names))}"
+            self._extended.differences.append(difference)
+            log.warning(
+                "Random numbers are not those of one worker: %s. virtual_workers makes them independent of the "
+                "number of workers.", difference, extra=NOTE,
+            )  # fmt: skip
 
     def _save_on_chief(self, model: keras.Model) -> None:
         for name in _SAVERS:

@@ -58,6 +58,7 @@ class Training:
         communication: The backend of the gradients; see ``FitResult``.
         described: The description of a model from a function of an R file; see ``describe_model``.
         times: The seconds of each part of the training; see ``step_times.py``. Empty if nothing was trained.
+        differences: Why the result is not that of one worker, as far as it is known.
     """
 
     model: keras.Model | None
@@ -67,6 +68,7 @@ class Training:
     communication: str
     described: str | None = field(default=None, kw_only=True)
     times: dict[str, float] = field(default_factory=dict, kw_only=True)
+    differences: list[str] = field(default_factory=list, kw_only=True)
 
 
 def input_spec(data: WorkerData) -> Any:

@@ -107,7 +107,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
 
         monkeypatch.setattr(on_cluster, "run_workers", attempt)
         monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
-        ways = {"communication": "ring", "tuning": "oneDNN"}
+        ways = {"communication": "ring", "tuning": "oneDNN", "differences": []}
         monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)
         model, data = FunctionByName("model"), FunctionByName("data")
         job = Job(model, data, communication="ring", recovery=Recovery("epoch", **recovery))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -109,17 +109,16 @@ class _Check:
             finite = self._is_split_exactly(whole, own, perturbed=True)
             finite = finite or self._is_split_exactly(whole, own, perturbed=False)
         except _NotPossibleError as error:
-            if self._extended.is_chief:
-                log.warning(
-                    "Not checked whether the result is that of one worker (%s): %s",
-                    _listed(self._parts), error, extra=NOTE,
-                )  # fmt: skip
+            self._say(
+                f"Not checked whether the result is that of one worker ({_listed(self._parts)}): {error}", NOTE
+            )
             return
         if not finite:
-            self._warn(
+            self._say(
                 f"Cannot check whether {_listed(self._parts)} can be split over workers: the gradient is not "
                 "finite on the first rows of the data. Check for values that are not finite, and for a "
-                "division by zero."
+                "division by zero.",
+                ABOUT_BATCH,
             )
 
     def _exchanged(self, note: Any) -> list[Any]:
@@ -184,7 +183,7 @@ class _Check:
         ]
         found = [tuple(each) for worker in self._exchanged(apart) for each in worker]
         if found and self._extended.is_chief:
-            self._warn(_message(found, self._parts, self._mixing_layers(whole)))
+            self._say(_message(found, self._parts, self._mixing_layers(whole)), ABOUT_BATCH)
         return True
 
     def _mixing_layers(self, rows: Any) -> list[str]:
@@ -258,9 +257,11 @@ class _Check:
                 ", ".join(names), -(-per_row * self._batch // 1024), extra=NOTE,
             )  # fmt: skip
 
-    def _warn(self, message: str) -> None:
+    def _say(self, message: str, kind: Mapping[str, Any]) -> None:
+        """Log a message on the chief; it is also a difference of the result."""
         if self._extended.is_chief:
-            log.warning("%s", message, extra=ABOUT_BATCH)
+            log.warning("%s", message, extra=kind)
+            self._extended.differences.append(message.partition(f". {_WAYS_OUT}")[0])
 
 
 def _message(found: Sequence[tuple[str, str, float]], parts: Sequence[str], layers: Sequence[str]) -> str:

@@ -99,6 +99,8 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         # The losses and metrics of each model that are functions of the whole batch, and the logs that are sums.
         self._over_batch: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._summed_logs: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+        #: Why the result of the running call of fit is not that of one worker, as far as it is known.
+        self.differences: list[str] = []
         with tf.device("CPU:0"):
             #: Number of this worker's rows in the last step that was written by the user.
             self.rows_of_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="rows_of_step")
