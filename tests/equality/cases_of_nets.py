@@ -1,7 +1,7 @@
 """Cases that cannot be split row by row, or whose parts are easily lost on the way.
 
     make equality T=barlow_twins
-    .venv/bin/python tests/equality/run.py --set cases_of_nets
+    make equality SET=cases_of_nets
 
 On several workers each must equal one worker, or a warning must name the reason, or an error must refuse it:
 a silent difference is the one outcome that none of them may have.

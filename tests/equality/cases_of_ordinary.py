@@ -1,7 +1,7 @@
 """Cases of ordinary models, of which tfdistr must not warn.
 
     make equality T=transformer_encoder
-    .venv/bin/python tests/equality/run.py --set cases_of_ordinary
+    make equality SET=cases_of_ordinary
 
 Each equals one worker without a warning. With `random`, workers draw other numbers than one worker by nature:
 such a case trains the same weights on all workers, and is as quiet.
