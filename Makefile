@@ -120,9 +120,9 @@ check: setup ## R CMD check --as-cran without the tests; fails on warnings and n
 release: setup ## dist/: wheel, sdist and R package, checked in empty environments; uploads nothing
 	@tools/release.sh
 
-equality: setup ## all cases on 2 and 3 workers against one; T=names, WORKERS='2 3', WAYS=drop-in, VIRTUAL=4
+equality: setup ## all cases on 2 and 3 workers against one; T=names, SET=cases_of_nets, WORKERS='2 3', WAYS=drop-in, VIRTUAL=4
 	$(PYTHON) tests/equality/run.py --cases $(T) --workers $(WORKERS) --communication $(COMMUNICATION) \
-	  $(if $(WAYS),--way $(WAYS)) $(if $(VIRTUAL),--virtual $(VIRTUAL))
+	  $(if $(SET),--set $(SET)) $(if $(WAYS),--way $(WAYS)) $(if $(VIRTUAL),--virtual $(VIRTUAL))
 
 equality-%: setup # the cases of one way
 	@$(MAKE) -o setup equality WAYS=$*

@@ -1,5 +1,6 @@
 """What a case of the comparison is, and what data most of them use."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,12 @@ class Case:
         only_virtual: Why only virtual workers can train it with the same result; empty if all can.
         known: Why it is known to miss its bound or to fail; empty if it does not. If it then does not fail,
             that is a failure.
+        expects: What may come of it on several workers: "equal" results, or something "said" (a warning or a
+            progress line, whatever the results), or an error by which tfdistr has "refused" it. " or " joins
+            several.
+        because: Regular expression for the true reason, which the warning or the error must name.
+        quiet: Whether equal results must come without a warning.
+        random: Whether workers draw other random numbers than one worker: they are compared with each other.
     """
 
     model: Callable[[], keras.Model]
@@ -72,6 +79,17 @@ class Case:
     not_mirrored: str = ""
     only_virtual: str = ""
     known: str = ""
+    expects: str = "equal"
+    because: str = ""
+    quiet: bool = False
+    random: bool = False
+
+    def allows(self, outcome: str) -> bool:
+        """Whether "equal", "said" or "refused" is expected."""
+        return outcome in self.expects.split(" or ")
+
+    def names_reason(self, text: str) -> bool:
+        return re.search(self.because, text, re.IGNORECASE) is not None
 
     def bound_of(self, group: str) -> float:
         """The bound of "weights", "history", "evaluate" or "predict"."""
@@ -91,6 +109,8 @@ def case(model: Callable[[], keras.Model] | None = None, **settings: Any) -> Any
     def add(function: Callable[[], keras.Model]) -> Callable[[], keras.Model]:
         own = {name: value for name, value in settings.items() if name in Case.__dataclass_fields__}
         fit = {name: value for name, value in settings.items() if name not in own}
+        if function.__name__ in CASES:
+            raise ValueError(f"Two cases have the name {function.__name__}.")
         CASES[function.__name__] = Case(function, fit={"epochs": 2} | fit, **own)
         return function
 

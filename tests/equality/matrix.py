@@ -1,6 +1,8 @@
 """Runs cases on clusters of several sizes, and compares what came of them with one worker's results."""
 
 import importlib
+import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from case import CASES, WAYS
+from said import Said
 
 from tfdistr.errors import PEER_MARK, WorkerFailedError
 from tfdistr.same_fit.difference import difference
@@ -26,13 +29,32 @@ Values = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a case has no results: in one line, and all that is known."""
+    """Why a case has no results: in one line, and all that is known.
+
+    Attributes:
+        alone: Whether one worker has failed.
+    """
 
     reason: str
     details: str
+    alone: bool = False
+
+    @property
+    def refusal(self) -> str:
+        """Message of the error by which tfdistr has refused the case; empty if another error ended it."""
+        found = re.search(r"^tfdistr\.errors\.(?!WorkerFailed)\w+: (.*)", self.details, re.S | re.M)
+        return found[1].strip() if found and not self.alone else ""
 
 
-Outcome = list[Values] | Failure  # of each worker
+@dataclass(frozen=True)
+class Trained:
+    """The values of each worker, and what tfdistr has said on any of them."""
+
+    values: list[Values]
+    said: tuple[Said, ...] = ()
+
+
+Outcome = Trained | Failure
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,7 @@ class Row:
             values above 1 are compared relative to their size.
         failure: Why there are no differences.
         virtual: Number of virtual workers; None without them.
+        said: The warnings and progress lines of the workers, each once.
     """
 
     case: str
@@ -56,6 +79,7 @@ class Row:
     worst: str = ""
     failure: Failure | None = None
     virtual: int | None = None
+    said: tuple[Said, ...] = ()
 
     def bound_of(self, group: str) -> float:
         """The bound of "weights", "history", "evaluate" or "predict"."""
@@ -63,18 +87,42 @@ class Row:
 
     @property
     def status(self) -> str:
-        """"ok", or "MISSED" (with the values that differ most), or "FAILED" (with the reason), or "known"."""
+        """"ok", "said: ..." or "refused: ...", as the case expects, or "known: ...".
+
+        Else "MISSED" (with the values that differ most), "WARNED" (with the warning) or "FAILED" (with
+        the reason).
+        """
         found = self._found
         if not CASES[self.case].known:
             return found
         return "FAILED (no longer, remove `known`)" if found == "ok" else f"known: {found}"
 
     @property
+    def well(self) -> bool:
+        """Whether the status is one that the case expects."""
+        return self.status.startswith(("ok", "said", "refused", "known"))
+
+    @property
     def _found(self) -> str:
+        case = CASES[self.case]
         if self.failure:
-            return f"FAILED ({self.failure.reason})"
+            refusal = self.failure.refusal
+            expected = refusal and case.allows("refused") and case.names_reason(refusal)
+            return f"refused: {_first_line(refusal)}" if expected else f"FAILED ({self.failure.reason})"
         missed = any(value > self.bound_of(group) for group, value in self.differences.items())
-        return f"MISSED ({self.worst})" if missed else "ok"
+        warned = [said.text for said in self.said if said.is_warning]
+        if not missed and case.quiet and warned:
+            return f"WARNED ({_first_line(warned[0])})"
+        if not missed and case.allows("equal"):
+            return "ok"
+        reasons = [said.text for said in self.said if case.names_reason(said.text)]
+        if reasons and case.allows("said"):
+            return f"said: {_first_line(reasons[0])}"
+        return f"MISSED ({self.worst if missed else 'equal, and not said'})"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def run_matrix(
@@ -149,11 +197,16 @@ def _run(
                 if not all(file.exists() for file in files):
                     outcomes[pair] = _failure([file.with_suffix(".error") for file in files], outputs)
                     break
-                outcomes[pair] = [_load(file) for file in files]
+                outcomes[pair] = _trained(files)
             else:
                 if not all_well:
                     outcomes[pair] = Failure("a process did not end well after it", "\n".join(outputs))
     return outcomes
+
+
+def _trained(files: Sequence[Path]) -> Trained:
+    said = (Said(*each) for file in files for each in json.loads(file.with_suffix(".said").read_text()))
+    return Trained([_load(file) for file in files], tuple(dict.fromkeys(said)))
 
 
 def _load(path: Path) -> Values:
@@ -181,16 +234,18 @@ def _row(
     pair: tuple[str, str], workers: int, expected: Outcome, received: Outcome | None, virtual: int | None
 ) -> Row:
     way, name = pair
-    for values, who in ((expected, "alone, "), (received, "")):
-        if isinstance(values, Failure):
-            failure = Failure(who + values.reason, values.details)
+    for outcome, who in ((expected, "alone, "), (received, "")):
+        if isinstance(outcome, Failure):
+            failure = Failure(who + outcome.reason, outcome.details, alone=bool(who))
             return Row(name, way, workers, failure=failure, virtual=virtual)
-    (one,) = expected
+    compared = received.values
+    # Workers that draw their own random numbers agree with each other.
+    one = compared[0] if CASES[name].random and not virtual else expected.values[0]
     if not virtual:  # the states of optimizers have other sizes than weights, and no bounds of their own
-        received = [{k: v for k, v in values.items() if "optimizer" not in k} for values in received]
+        compared = [{k: v for k, v in values.items() if "optimizer" not in k} for values in compared]
         one = {key: value for key, value in one.items() if "optimizer" not in key}
     by_name: dict[str, float] = {}
-    for values in received:
+    for values in compared:
         for key in one.keys() | values.keys():
             by_name[key] = max(by_name.get(key, 0.0), difference(one.get(key), values.get(key)))
     differences = {
@@ -198,7 +253,8 @@ def _row(
         for group in GROUPS
         if (found := [value for key, value in by_name.items() if key.startswith(group)])
     }
-    return Row(name, way, workers, differences, worst=max(by_name, key=by_name.get), virtual=virtual)
+    worst = max(by_name, key=by_name.get)
+    return Row(name, way, workers, differences, worst=worst, virtual=virtual, said=received.said)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -4,13 +4,15 @@ Usage: worker.py FOLDER COMMUNICATION|mirrored:DEVICES LIMIT VIRTUAL MODULE WAY:
 
 VIRTUAL is the number of virtual workers, or 0 for none. MODULE has the cases.
 
-For each case it leaves FOLDER/WAY:CASE.npz (weights, history, evaluate, predict), or what went wrong in
-FOLDER/WAY:CASE.error and ends: workers that one of them has left cannot continue together.
+For each case it leaves FOLDER/WAY:CASE.npz (weights, history, evaluate, predict) and what tfdistr has said
+in FOLDER/WAY:CASE.said, or what went wrong in FOLDER/WAY:CASE.error and ends: workers that one of them has
+left cannot continue together.
 In a cluster all cases go one way, for TensorFlow makes one strategy per process.
 """
 
 import faulthandler
 import importlib
+import json
 import os
 import sys
 import tempfile
@@ -24,6 +26,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from case import CASES, WAYS, Case, Data
+from said import listening
 
 import tfdistr
 
@@ -133,12 +136,14 @@ def main(folder: Path, communication: str, limit: float, virtual: int, module: s
             # Also where Python itself does not come to its turn any more.
             faulthandler.dump_traceback_later(case.limit or limit, exit=True, file=error)
             try:
-                values = drop_in(case, strategy) if way == WAYS[0] else distributed_fit(case, how)
+                with listening() as said:
+                    values = drop_in(case, strategy) if way == WAYS[0] else distributed_fit(case, how)
             except Exception:
                 traceback.print_exc(file=error)
                 raise
             finally:
                 faulthandler.cancel_dump_traceback_later()
+        (folder / f"{pair}.said").write_text(json.dumps(said))
         np.savez(folder / "part.npz", **values)
         (folder / "part.npz").rename(folder / f"{pair}.npz")
 
