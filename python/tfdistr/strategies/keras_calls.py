@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -74,7 +74,12 @@ class KerasCalls:
         return getattr(model, maker)(*args)
 
     def _checked(
-        self, model: keras.Model, call: tf_internals.KerasCall, maker: str, dataset: tf.data.Dataset, args: Any
+        self,
+        model: keras.Model,
+        call: tf_internals.KerasCall,
+        maker: str,
+        dataset: tf.data.Dataset,
+        args: Sequence[Any],
     ) -> Any:
         """Check the first batch, and let Keras make its function for the steps."""
         kinds = ["train"] if call.method == "fit" else ["test"]
@@ -154,8 +159,8 @@ class KerasCalls:
             difference = f"each worker draws its own random numbers in {', '.join(dict.fromkeys(names))}"
             self._extended.differences.append(difference)
             log.warning(
-                "Random numbers are not those of one worker: %s. virtual_workers makes them independent of the "
-                "number of workers.", difference, extra=NOTE,
+                "Random numbers are not those of one worker: %s. virtual_workers makes them independent of "
+                "the number of workers.", difference, extra=NOTE,
             )  # fmt: skip
 
     def _save_on_chief(self, model: keras.Model) -> None:

@@ -84,7 +84,7 @@ def loss_shares(
 
 
 class RowsOfAll(NamedTuple):
-    """How a replica gets the rows of all workers: ``gather(tensor)``, and ``add(tensor)`` for a sum over them."""
+    """How a replica gets the rows of all workers: ``gather(tensor)``, or ``add(tensor)`` for their sum."""
 
     gather: Callable[[Any], Any]
     add: Callable[[Any], Any]
@@ -188,7 +188,7 @@ def _weighted(metric: keras.metrics.Mean, weight: Callable[[], tf.Tensor]) -> Ca
 
 
 def is_of_sums(loss: Any) -> bool:
-    """Return whether a loss uses other rows only by sums over the batch (Keras's ``Dice`` and ``Tversky``)."""
+    """Return whether a loss uses other rows by sums over the batch only: Keras's ``Dice`` and ``Tversky``."""
     return getattr(loss, "fn", None) in (keras.losses.dice, keras.losses.tversky)
 
 

@@ -66,6 +66,7 @@ def fit_by_keras(
     saves = _Saves(model, manager, kept, first, data.steps, times) if manager else None
     hooks = _MeasuredHooks(times)
     dataset: Any = data.dataset
+    listed = [hooks.begin, *kept, *([saves] if saves else []), hooks.end, _Progress(on_steps, times)]
     with _read_by(model, data, weigh):
         history = model.fit(
             dataset.map(lambda *batch: weigh(batch)) if weigh else dataset,
@@ -76,7 +77,7 @@ def fit_by_keras(
             validation_steps=validation.steps if validation else None,
             validation_freq=epochs.validation_freq,
             shuffle=False,  # the data is already shuffled; Keras would warn
-            callbacks=[hooks.begin, *kept, *([saves] if saves else []), hooks.end, _Progress(on_steps, times)],
+            callbacks=listed,
             verbose=0,
         )
     if saves:

@@ -1,9 +1,9 @@
 """A check on the first batch that a step which is split over the workers is the step of one worker.
 
 All workers make steps on a few rows: each on all of them, as one worker would, and then together, each on its
-part, as in the training. What the steps change must be the same: the gradients that optimizers get, variables,
-metrics, logs. Everything is restored. Models of which all parts are known to treat each row by itself
-(``row_wise``) are not checked.
+part, as in the training. What the steps change must be the same: the gradients that optimizers get,
+variables, metrics, logs. Everything is restored. Models of which all parts are known to treat each row by
+itself (``row_wise``) are not checked.
 
 Losses and metrics of ``compile()`` that are functions of the whole batch get the rows of all workers
 (``over_batch``). What is left is a warning.
@@ -21,18 +21,17 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.data.order.shard import cut_rows
 from tfdistr.errors import TfdistrError
 from tfdistr.strategies.exact import over_batch
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.mixing_layers import mixing_layers, observed_layers
-from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.replica import KnownLogs, OneReplica
 from tfdistr.strategies.exact.row_wise import unproved_parts
 from tfdistr.strategies.exact.rows_of_all import (
     batches_of_all,
     concatenated,
     exchanged,
-    first_rows,
+    rows_between,
     sorted_rows,
     with_repeated_labels,
 )
@@ -57,10 +56,13 @@ _GATHERED = 16 * 1024 * 1024
 
 _WAYS_OUT = (
     "Gather the rows of all workers there with tfdistr.gather(); let the optimizer clip (clipnorm, "
-    "global_clipnorm), which is exact; pass virtual_workers, with which the result is the same on any number of "
-    "workers; or, if you know this, filter warnings of the class BatchLossWarning (R: tfdistr_warning_batch_loss)."
+    "global_clipnorm), which is exact; pass virtual_workers, with which the result is the same on any number "
+    "of workers; or, if you know this, filter warnings of the class BatchLossWarning (R: "
+    "tfdistr_warning_batch_loss)."
 )
 
+#: The kind and the name of an effect, and its difference.
+Difference = tuple[str, str, float]
 #: Returns some rows of the data; None if they cannot be read without an effect.
 Look = Callable[[], Any]
 
@@ -109,9 +111,8 @@ class _Check:
             finite = self._is_split_exactly(whole, own, perturbed=True)
             finite = finite or self._is_split_exactly(whole, own, perturbed=False)
         except _NotPossibleError as error:
-            self._say(
-                f"Not checked whether the result is that of one worker ({_listed(self._parts)}): {error}", NOTE
-            )
+            what = f"whether the result is that of one worker ({_listed(self._parts)})"
+            self._say(f"Not checked {what}: {error}", NOTE)
             return
         if not finite:
             self._say(
@@ -151,11 +152,9 @@ class _Check:
         if count * workers < max(2, self._shares):
             raise _NotPossibleError("the first batch has too few rows.")
         self._batch = sum(counts)
-        batches = batches_of_all(self._extended.collectives, first_rows(rows, count))
+        batches = batches_of_all(self._extended.collectives, rows_between(rows, 0, count))
         whole = with_repeated_labels(sorted_rows(concatenated(batches)))
-        index = self._extended.worker_index
-        own = cut_rows(whole, lambda _: (tf.constant(count * index, tf.int64), tf.constant(count * (index + 1), tf.int64)))
-        return whole, own
+        return whole, rows_between(whole, count * self._extended.worker_index, count)
 
     def _reason_of_model(self) -> str | None:
         if self._model.run_eagerly:
@@ -175,7 +174,7 @@ class _Check:
         noise = {(kind, name): size for kind, name, size in expected.differences(again)}
         tolerance = _tolerance(self._model)
         sums = expected.sums(split, tolerance)
-        self._extended.sum_logs(self._model, sums)
+        self._extended.know_logs(self._model, KnownLogs(sums, expected.results))
         apart = [
             (kind, name, size)
             for kind, name, size in expected.differences(split)
@@ -234,7 +233,7 @@ class _Check:
             raise
         except Exception as error:
             log.debug("The check of the first batch failed", exc_info=True)
-            reason = f"a step on a part of its first rows raised {type(error).__name__}: {_first_line(error)}"
+            reason = f"a step on a part of its rows raised {type(error).__name__}: {_first_line(error)}"
         self._all_can(reason)
         return split
 
@@ -242,7 +241,7 @@ class _Check:
         """Let losses and metrics get the rows of all workers, if these are not too many bytes."""
         metrics = tf_internals.all_metrics(self._model)
         limit = max(_GATHERED, _bytes_of(self._model.trainable_variables))
-        gathered = [number for number in found.losses if not tf_internals.is_of_sums(calls.losses[number][0])]
+        gathered = [n for n in found.losses if not tf_internals.is_of_sums(calls.losses[n][0])]
         per_row = over_batch.bytes_per_row(tf_internals.OverBatch(gathered, found.metrics), calls)
         if per_row * self._batch > limit:
             found = tf_internals.OverBatch([n for n in found.losses if n not in gathered], [])
@@ -253,8 +252,8 @@ class _Check:
         if (losses or numbers) and self._extended.is_chief:
             names = [calls.losses[n][0].name for n in losses] + [metrics[n].name for n in numbers]
             log.warning(
-                "%s: computed with the rows of all workers, as a function of the whole batch (%d kB per step).",
-                ", ".join(names), -(-per_row * self._batch // 1024), extra=NOTE,
+                "%s: computed with the rows of all workers, as a function of the whole batch (%d kB per "
+                "step).", ", ".join(names), -(-per_row * self._batch // 1024), extra=NOTE,
             )  # fmt: skip
 
     def _say(self, message: str, kind: Mapping[str, Any]) -> None:
@@ -264,7 +263,7 @@ class _Check:
             self._extended.differences.append(message.partition(f". {_WAYS_OUT}")[0])
 
 
-def _message(found: Sequence[tuple[str, str, float]], parts: Sequence[str], layers: Sequence[str]) -> str:
+def _message(found: Sequence[Difference], parts: Sequence[str], layers: Sequence[str]) -> str:
     """Return the warning about effects that differ, each with its kind, its name and its difference.
 
     Args:

@@ -1,7 +1,7 @@
-"""The losses and metrics of ``compile()`` that are functions of the whole batch: they get the rows of all workers.
+"""The losses and metrics that are functions of the whole batch, and so get the rows of all workers.
 
-Each is tried on the rows of a first batch, whole and in parts. If the parts of a loss, each with its weight, do
-not add up to its value and its gradient, or the states of a metric do not, it is a function of the whole batch.
+Each is tried on the rows of a first batch, whole and in parts. If the parts of a loss, each with its weight,
+do not add up to its value and its gradient, or the states of a metric do not, it is such a function.
 """
 
 from __future__ import annotations
@@ -73,22 +73,21 @@ def over_batch(calls: Calls, rows: int, parts: int, tolerance: Tolerance) -> tf_
     losses = [
         number
         for number, (loss, given) in calls.losses.items()
-        if _has_rows(given, rows) and _fails(lambda: _loss_adds_up(loss, given, parts, tolerance))
+        if _has_rows(given, rows) and _fails(_loss_adds_up, loss, given, parts, tolerance)
     ]
     metrics = [
         metric
-        for metric, args, kwargs in calls.metrics.values()
-        if _has_rows((args, kwargs), rows)
-        and _fails(lambda: _metric_adds_up(metric, args, kwargs, parts, tolerance))
+        for metric, *given in calls.metrics.values()
+        if _has_rows(given, rows) and _fails(_metric_adds_up, metric, given, parts, tolerance)
     ]
     return tf_internals.OverBatch(losses, metrics)
 
 
-def _fails(test: Callable[[], bool]) -> bool:
+def _fails(adds_up: Callable[..., bool], *arguments: Any) -> bool:
     """Return whether the parts of something that exchanges no values do not add up."""
     replica = ReplicaStep(NoPeers(), None, 0, 1)
     with replica.entered():
-        return not test() and not replica.has_communicated
+        return not adds_up(*arguments) and not replica.has_communicated
 
 
 def bytes_per_row(found: tf_internals.OverBatch, calls: Calls) -> int:
@@ -122,22 +121,21 @@ def _part(given: Any, number: int, parts: int) -> Any:
 
 def _loss_adds_up(loss: Any, given: tuple[Any, ...], parts: int, tolerance: Tolerance) -> bool:
     y_true, y_pred, weight = given
-    outputs = [part for output in keras.tree.flatten(y_pred) for part in (output, *tf_internals.attached(output))]
+    outputs = keras.tree.flatten(y_pred)
+    outputs += [part for output in outputs for part in tf_internals.attached(output)]
     watched = [value for value in outputs if value.dtype.is_floating]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(watched)
         whole = tf.reduce_sum(loss(y_true, y_pred, weight))
         values = [_shared(loss, _part(given, number, parts)) for number in range(parts)]
         divisors = [divisor for _, divisor in values]
-        total = tf.add_n([
-            value * _factor(divisor, divisors) / parts for value, divisor in values
-        ])  # fmt: skip
+        total = tf.add_n([value * _factor(divisor, divisors) / parts for value, divisor in values])
     pairs = [(whole, total), *zip(tape.gradient(whole, watched), tape.gradient(total, watched), strict=True)]
     return all(_alike(*pair, tolerance) for pair in pairs)
 
 
 def _shared(loss: Any, given: tuple[Any, ...]) -> tuple[tf.Tensor, Any]:
-    """Return a loss of a part of the rows, and the number by which it was divided: None, or "sum" for a sum."""
+    """Return a loss of some rows, and by what it was divided: a number, "sum" for a sum, None for rows."""
     asked: list[Any] = []
 
     def share(divisor: tf.Tensor | None) -> tf.Tensor:
@@ -157,17 +155,17 @@ def _factor(divisor: Any, divisors: Sequence[Any]) -> Any:
     return tf.math.divide_no_nan(len(divisors) * divisor, tf.add_n(list(divisors)))
 
 
-def _metric_adds_up(metric: Any, args: Any, kwargs: Any, parts: int, tolerance: Tolerance) -> bool:
-    def state_after(given: tuple[Any, Any]) -> list[tf.Tensor]:
-        metric.reset_state()
+def _metric_adds_up(metric: Any, given: Any, parts: int, tolerance: Tolerance) -> bool:
+    def state_after(given: Any) -> list[tf.Tensor]:
         args, kwargs = given
+        metric.reset_state()
         metric.update_state(*args, **kwargs)
         return [tf.convert_to_tensor(variable.value) for variable in metric.variables]
 
     kept = [tf.convert_to_tensor(variable.value) for variable in metric.variables]
     try:
-        whole = state_after((args, kwargs))
-        each = [state_after(_part((args, kwargs), number, parts)) for number in range(parts)]
+        whole = state_after(given)
+        each = [state_after(_part(given, number, parts)) for number in range(parts)]
     finally:
         for variable, value in zip(metric.variables, kept, strict=True):
             variable.assign(value)

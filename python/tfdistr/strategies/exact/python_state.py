@@ -14,7 +14,7 @@ _PLAIN = (bool, int, float, str, type(None), tf.Tensor, np.ndarray)
 
 
 class PythonState:
-    """The plain attributes of a model, its layers and its metrics: numbers, text, tensors, lists of anything."""
+    """The plain attributes of a model, its layers and its metrics: numbers, text, tensors, and lists."""
 
     def __init__(self, model: keras.Model) -> None:
         holders = [model, *tf_internals.all_layers(model), *model.metrics]

@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -46,6 +46,18 @@ class StepContext:
     never_empty: bool = False
     sums: Mapping[int, tf.Tensor] = field(default_factory=dict)
     local_only: bool = False
+
+
+class KnownLogs(NamedTuple):
+    """What is known of the logs of a user's step: which are sums over rows, and which the results of metrics.
+
+    Attributes:
+        sums: The names of the sums.
+        results: The names of the metrics, by those of the logs.
+    """
+
+    sums: set[str]
+    results: Mapping[str, str]
 
 
 class OneReplica(tf_internals.MultiWorkerExtended):
@@ -96,9 +108,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self.virtual: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
-        # The losses and metrics of each model that are functions of the whole batch, and the logs that are sums.
+        # The losses and metrics of each model that are functions of the batch, and the logs that are sums.
         self._over_batch: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._summed_logs: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+        self._known_logs: weakref.WeakKeyDictionary[Any, KnownLogs] = weakref.WeakKeyDictionary()
         #: Why the result of the running call of fit is not that of one worker, as far as it is known.
         self.differences: list[str] = []
         with tf.device("CPU:0"):
@@ -157,13 +169,14 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         """Return the losses and metrics of a model that get the rows of all workers in its steps."""
         return self._over_batch.get(model) or tf_internals.OverBatch([], [])
 
-    def sum_logs(self, model: keras.Model, names: Iterable[str]) -> None:
-        """Sum these logs of a model's own steps over the workers; the others are means."""
-        self._summed_logs[model] = self.summed_logs(model) | set(names)
+    def know_logs(self, model: keras.Model, logs: KnownLogs) -> None:
+        """Note what the logs of a step of a model are."""
+        known = self.known_logs(model)
+        self._known_logs[model] = KnownLogs(known.sums | logs.sums, {**known.results, **logs.results})
 
-    def summed_logs(self, model: keras.Model) -> set[str]:
-        """Return the names of the logs of a model's own steps that are sums over rows."""
-        return self._summed_logs.get(model) or set()
+    def known_logs(self, model: keras.Model) -> KnownLogs:
+        """Return what is known of the logs of a model's own steps."""
+        return self._known_logs.get(model) or KnownLogs(set(), {})
 
     def own_metrics(self, model: keras.Model) -> list[Any]:
         """Return the metric variables of a model of which each worker has a part, not the same value."""

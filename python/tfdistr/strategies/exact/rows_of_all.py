@@ -21,9 +21,10 @@ def exchanged(collectives: Collectives | None, note: Any) -> list[Any]:
     return [json.loads(text) for text in collectives.exchange(json.dumps(note))]
 
 
-def first_rows(batch: Any, count: int) -> Any:
-    """Return the first rows of a batch."""
-    return cut_rows(batch, lambda _: (tf.constant(0, tf.int64), tf.constant(count, tf.int64)))
+def rows_between(batch: Any, first: int, count: int) -> Any:
+    """Return ``count`` rows of a batch, from the row ``first`` on."""
+    ends = tf.constant(first, tf.int64), tf.constant(first + count, tf.int64)
+    return cut_rows(batch, lambda _: ends)
 
 
 def batches_of_all(collectives: Collectives | None, batch: Any) -> list[Any]:
@@ -34,7 +35,7 @@ def batches_of_all(collectives: Collectives | None, batch: Any) -> list[Any]:
     content = b"".join(tf.io.serialize_tensor(tensor).numpy() for tensor in tensors)
     sizes = [len(tf.io.serialize_tensor(tensor).numpy()) for tensor in tensors]
     all_sizes = exchanged(collectives, sizes)
-    totals = [-(-sum(each) // 4) for each in all_sizes]  # in words: all backends can add whole numbers of 32 bits
+    totals = [-(-sum(each) // 4) for each in all_sizes]  # in words of 32 bits, which all backends can add
     words = np.zeros(sum(totals), np.int32)
     first = sum(totals[: collectives.index])
     own = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
@@ -60,7 +61,9 @@ def concatenated(batches: Sequence[Any]) -> Any:
     def join(*parts: Any) -> Any:
         if parts[0] is None or len(parts) == 1:
             return parts[0]
-        return tf.sparse.concat(0, list(parts)) if isinstance(parts[0], tf.SparseTensor) else tf.concat(parts, 0)
+        if isinstance(parts[0], tf.SparseTensor):
+            return tf.sparse.concat(0, list(parts))
+        return tf.concat(parts, 0)
 
     return tf.nest.map_structure(join, *batches)
 
@@ -76,7 +79,7 @@ def sorted_rows(batch: Any) -> Any:
         return batch
     sizes = tf.reduce_sum(tf.abs(tf.cast(numbers, tf.float32)), range(1, numbers.shape.rank))
     order = [int(row) for row in tf.argsort(sizes)]
-    return concatenated([cut_rows(batch, lambda _, row=row: (row, row + 1)) for row in order])
+    return concatenated([rows_between(batch, row, 1) for row in order])
 
 
 def with_repeated_labels(batch: Any) -> Any:

@@ -28,6 +28,7 @@ class Effects:
             only an optimizer changes do not change here.
         metrics: The values of the variables of metrics, over all workers.
         logs: The last values of logs that are not the results of metrics.
+        results: The logs that are the results of metrics, with the names of these, if there are other logs.
         summed: The same logs, as sums over the workers; the others are means.
         before: The values of all these variables before the steps.
     """
@@ -37,6 +38,7 @@ class Effects:
     metrics: dict[str, Array] = field(default_factory=dict)
     logs: dict[str, Array] = field(default_factory=dict)
     summed: dict[str, Array] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
     before: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -46,11 +48,11 @@ class Effects:
 
     def differences(self, other: Effects) -> Iterator[tuple[str, str, float]]:
         """Yield the kind and the name of each effect, and by how much of its size ``other`` differs."""
-        for number, own in self.gradients.items():
+        for number, gradients in self.gradients.items():
             theirs = other.gradients.get(number, {})
-            sizes = {name: _norm(gradient) for name, gradient in own.items()}
+            sizes = {name: _norm(gradient) for name, gradient in gradients.items()}
             least = _SMALLEST_GRADIENT * max(sizes.values(), default=0.0) or 1.0
-            for name, gradient in own.items():
+            for name, gradient in gradients.items():
                 apart = _apart(gradient, theirs.get(name))
                 yield "gradient", name.partition(" ")[2], apart / max(sizes[name], least)
         for name in sorted({*self.variables, *other.variables}):

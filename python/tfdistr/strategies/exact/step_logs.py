@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.strategies.exact.exchange import scale
 from tfdistr.strategies.exact.replica import OneReplica
 
 
@@ -33,8 +35,9 @@ def flat_logs(logs: Any) -> Any:
 def combine_logs(extended: OneReplica, model: keras.Model) -> None:
     """Make the logs of the model's own steps, which are no metrics, those of all workers after an epoch.
 
-    They are the logs of the last step. Each is the mean over the workers, weighted by their rows, or the sum
-    if the check of the first batch has found that it is a sum. What is no number stays the worker's own.
+    A log that is the result of a metric is its result over all workers. Another log is that of the last step:
+    the mean over the workers, weighted by their rows, or the sum, if the check of the first batch has found
+    that it is a sum. What is no number stays the worker's own.
     """
     if extended.collectives is None or extended.virtual is not None:  # virtual workers do it in each step
         return
@@ -43,15 +46,24 @@ def combine_logs(extended: OneReplica, model: keras.Model) -> None:
 
 
 def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, Any]) -> dict[str, Any]:
+    known = extended.known_logs(model)
+    with extended.within(sums=extended.read_together(model.metrics_variables)):
+        metrics = model.get_metrics_result()
+    results = {log: metrics[name] for log, name in known.results.items() if log in logs and name in metrics}
+    others = {name: value for name, value in logs.items() if name not in results}
+    return {**logs, **results, **_over_workers(extended, others, known.sums)}
+
+
+def _over_workers(extended: OneReplica, logs: dict[str, Any], sums: Collection[str]) -> dict[str, Any]:
+    """Return the numbers among logs over all workers."""
     assert extended.collectives is not None
     values = {name: _float(value) for name, value in logs.items()}
     numbers = {name: value for name, value in values.items() if value is not None}
     rows = tf.cast(extended.rows_of_step, tf.float64)
-    sums = extended.summed_logs(model)
-    parts = [value if name in sums else value * rows for name, value in numbers.items()]
+    parts = [value if name in sums else scale(value, rows) for name, value in numbers.items()]
     *totals, count = extended.collectives.all_reduce(tf.distribute.ReduceOp.SUM, [*parts, rows])
     together = zip(numbers, totals, strict=True)
-    return logs | {name: total if name in sums else total / count for name, total in together}
+    return {name: total if name in sums else total / count for name, total in together}
 
 
 def _float(value: Any) -> tf.Tensor | None:

@@ -29,7 +29,7 @@ class StepProbe:
     """Makes steps of a model as one worker does, or split over the workers.
 
     The weights are perturbed, all rows get the same random numbers, losses are not scaled, and no
-    BatchNormalization uses the statistics of the batch: these differ by nature, or have warnings of their own.
+    BatchNormalization uses the statistics of the batch: these differ by nature, or have their own warnings.
 
     Args:
         extended: Runs the replica.
@@ -223,8 +223,16 @@ class StepProbe:
         effects.metrics = {self._names[key]: self._variables[key].numpy() for key in self._metrics}
         with self._extended.within(local_only=True):
             are_metrics = tf_internals.logs_are_metrics(self._model, logs)
-        if isinstance(logs, dict) and not are_metrics:
-            effects.logs = {name: _number(value) for name, value in logs.items()}
+        if not isinstance(logs, dict) or are_metrics:
+            return
+        with self._extended.within(local_only=True):
+            results = {name: _number(value) for name, value in self._model.get_metrics_result().items()}
+        for log, value in logs.items():
+            same = [name for name, result in results.items() if _same(value, result)]
+            if same:
+                effects.results[log] = log if log in same else same[0]
+            else:
+                effects.logs[log] = _number(value)
 
     def _add_up(self, effects: Effects) -> None:
         """Replace the parts of this worker by the values over all workers."""
@@ -244,6 +252,10 @@ class StepProbe:
 
 def _path(variable: Any) -> str:
     return str(getattr(variable, "path", variable.name)).removesuffix(":0")
+
+
+def _same(value: Any, result: Array) -> bool:
+    return tf.is_tensor(value) and bool(result.size) and np.array_equal(_number(value), result)
 
 
 def _number(value: Any) -> Array:

@@ -1,6 +1,8 @@
 """Checks models as a chief does on the first batch, and writes what it warns of.
 
-Usage: batch_check.py FILE VIRTUAL_WORKERS   (the file gets, by the name of a model, the warning, and whether a variable changed)
+Usage: batch_check.py FILE VIRTUAL_WORKERS   (0 for none)
+
+FILE gets, by the name of a model, the warnings, and whether a variable changed.
 """
 
 import json
