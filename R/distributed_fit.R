@@ -148,7 +148,7 @@
 #'   though several workers have it. A warning of your own code in a worker arrives, too: its message begins
 #'   with the worker, which is also in the field `worker`. If a handler leaves the call because of a warning,
 #'   or `options(warn = 2)` makes it an error, the job ends, and so do its workers. One of the class
-#'   `tfdistr_warning_batch_loss` says that the gradient of the model is no mean over the examples of a batch,
+#'   `tfdistr_warning_batch_loss` says that a step of the model uses several rows of a batch at once,
 #'   so the result on several workers is not that of one worker; see [gather()].
 #' @seealso [plot.tfdistr_fit()] for the methods of the result.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)

@@ -176,11 +176,11 @@ class TfdistrWarning(UserWarning):
 
 
 class BatchLossWarning(TfdistrWarning):
-    """A loss, or a use of gradients, that several workers cannot compute as one worker does.
+    """A step that several workers cannot make as one worker does.
 
-    It is given if a check on the first batch finds that the gradient of a model is no mean over the examples:
-    a contrastive loss, a gradient that a ``train_step`` clips. ``gather()`` makes such a loss exact. In R it
-    is a warning of the class ``tfdistr_warning_batch_loss``.
+    A check of the first batch gives it if gradients, variables, metrics or logs differ from those of one
+    worker: with a layer that uses several rows of a batch at once, or gradients that a ``train_step`` clips.
+    In R it is a warning of the class ``tfdistr_warning_batch_loss``.
 
     Example:
         >>> import warnings

@@ -172,8 +172,8 @@ def distributed_fit(
         TfdistrWarning: Something that the user should know, once, though several workers say it. Warnings of
             the user's code in a worker arrive so, too, with the worker. If a filter makes a warning an error,
             the job ends, and so do its workers.
-        BatchLossWarning: The gradient of the model is no mean over the examples of a batch, so the result on
-            several workers is not that of one worker.
+        BatchLossWarning: A step of the model uses several rows of a batch at once, so the result on several
+            workers is not that of one worker.
 
     Example:
         >>> def model():

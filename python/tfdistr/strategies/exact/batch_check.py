@@ -285,16 +285,17 @@ def _message(found: Sequence[Difference], parts: Sequence[str], layers: Sequence
     }
     kinds = [kind for kind in reasons if kind in worst]
     shown = [kind for kind in kinds if kind in ("gradient", "variable")] or kinds
-    sentences = [
-        f"{_KINDS[kind]} {worst[kind][0]} {_percent(worst[kind][1])} on the first rows, because {reasons[kind]}"
-        for kind in shown
-    ]
+    effects = {kind: f"{_KINDS[kind]} {name} {_percent(size)}" for kind, (name, size) in worst.items()}
+    sentences = [f"{effects[kind]} on the first rows, because {reasons[kind]}" for kind in shown]
     return f"The result on several workers is not that of one worker: {'; '.join(sentences)}. {_WAYS_OUT}"
 
 
 _KINDS = {
-    "gradient": "the gradient of", "variable": "the variable", "metric": "the metric variable", "log": "the log",
-}  # fmt: skip
+    "gradient": "the gradient of",
+    "variable": "the variable",
+    "metric": "the metric variable",
+    "log": "the log",
+}
 
 
 def _percent(size: float) -> str:
