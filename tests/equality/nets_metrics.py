@@ -9,7 +9,7 @@ from keras import ops
 from models import binary, dense, layers, metrics, optimizers, stack
 from nets import REGRESSION, TARGET, not_silent
 
-METRIC = not_silent("metric")
+METRIC = not_silent("metric|eagerly")
 
 
 def regression(*measures: Any) -> keras.Model:

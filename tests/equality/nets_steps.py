@@ -216,7 +216,7 @@ def private_gradients():
 
 # --- Numbers in logs ------------------------------------------------------------------------------
 
-LOGS = not_silent("logs|metric|train_step|test_step|predict_step")
+LOGS = not_silent("log |logs|metric|train_step|test_step|predict_step")
 
 
 def plateau(monitor: str, min_delta: float) -> keras.callbacks.Callback:

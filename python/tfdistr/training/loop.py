@@ -120,7 +120,8 @@ def _prepare(
         calls.prepare(model, callbacks)
     elif extended and extended.virtual:
         disable_xla(model, "with virtual workers")
-    if extended or found:  # the checkpoint has the variables of each optimizer
+    # A checkpoint has the variables of each optimizer. A user's test step may not make the metrics.
+    if extended or found or (not training and tf_internals.overrides(model, "test_step")):
         build(model, data, optimizer=extended is not None, training=training)
     listed = CallbackList(
         callbacks, add_history=training, epochs=epochs, steps=data.steps, verbose=0, model=model, times=times

@@ -132,7 +132,10 @@ class _Check:
             raise _NotPossibleError(reasons[0])
 
     def _rows(self, look: Look, weigh: Callable[[Any], Any] | None) -> tuple[Any, Any]:
-        """Return the rows of the check, and this worker's part of them. All workers have as many rows."""
+        """Return the batches of the check, and this worker's parts of them, as ``StepProbe`` takes them.
+
+        All workers have as many rows, but in further steps the last one has one less.
+        """
         rows, reason = None, self._reason_of_model()
         if reason is None:
             try:
@@ -154,7 +157,11 @@ class _Check:
         self._batch = sum(counts)
         batches = batches_of_all(self._extended.collectives, rows_between(rows, 0, count))
         whole = with_repeated_labels(sorted_rows(concatenated(batches)))
-        return whole, rows_between(whole, count * self._extended.worker_index, count)
+        last = self._extended.worker_index == workers - 1
+        own = [rows_between(whole, count * self._extended.worker_index, count)]
+        fewer = count > 1 and self._extended.virtual is None
+        own.append(rows_between(own[0], 0, count - 1) if fewer and last else own[0])
+        return [whole, rows_between(whole, 0, count * workers - fewer)], own
 
     def _reason_of_model(self) -> str | None:
         if self._model.run_eagerly:
@@ -195,7 +202,7 @@ class _Check:
             self._extended.without_peers(),
             tf_internals.silent_batch_statistics(self._model),
         ):
-            return mixing_layers(calls, int(count_examples(rows)), self._shares, _tolerance(self._model))
+            return mixing_layers(calls, int(count_examples(rows[0])), self._shares, _tolerance(self._model))
 
     def _steps_of_one(self, probe: StepProbe, rows: Any) -> tuple[Effects, Effects]:
         """Make the steps on all rows, twice; find the losses and metrics over the batch."""
@@ -206,12 +213,12 @@ class _Check:
             with over_batch.observed(self._model) as calls:
                 expected = probe.whole(rows)
             if time.monotonic() - began > _SECONDS:
-                reason = f"a step on {int(count_examples(rows))} rows takes too long."
+                reason = f"a step on {int(count_examples(rows[0]))} rows takes too long."
             elif expected.is_finite:
                 again = probe.whole(rows)
                 with self._extended.without_peers():
                     found = over_batch.over_batch(
-                        calls, int(count_examples(rows)), self._shares, _tolerance(self._model)
+                        calls, int(count_examples(rows[0])), self._shares, _tolerance(self._model)
                     )
             if probe.draws:
                 reason = (

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
+from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
+from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.python_state import PythonState
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_effects import Array, Effects
@@ -107,42 +108,46 @@ class StepProbe:
             self._variables[key].assign(value)
         self._python.restore()
 
-    def whole(self, batch: Any) -> Effects:
-        """Make the steps on whole batches, as one worker."""
+    def whole(self, batches: Sequence[Any]) -> Effects:
+        """Make the steps as one worker.
+
+        Args:
+            batches: The batch of the first step, and that of further steps.
+        """
         known = tf_internals.keras_step(self._step)
         step = known[1] if known else self._step
         replica = ReplicaStep(NoPeers(), None, 0, 1)
 
-        def run() -> Any:
+        def run(batch: Any) -> Any:
             self._number = 0
             with self._extended.without_peers(), replica.entered():
                 return flat_logs(step(batch))
 
-        return self._run(run)
+        return self._run(run, batches)
 
-    def split(self, batch: Any, expected: Effects) -> Effects:
+    def split(self, batches: Sequence[Any], expected: Effects) -> Effects:
         """Make the steps on this worker's rows, with the peers. All workers must call it.
 
         Args:
-            batch: This worker's rows.
+            batches: This worker's rows of the batch of the first step, and of that of further steps.
             expected: The effects of the steps on all rows.
         """
         strategy, step = self._extended.strategy, self._step
 
-        def run() -> Any:
+        def run(batch: Any) -> Any:
             self._number = 0
             return strategy.run(step, args=(batch,))
 
         if self._extended.virtual is None:
-            effects = self._run(run)
+            effects = self._run(run, batches)
         else:  # virtual workers exchange values in a graph only
             found = [item for step in expected.gradients.values() for item in step.items()]
             self._in_graph = {name: tf.Variable(np.zeros_like(value)) for name, value in found}
-            effects = self._run(tf.function(run, autograph=False))
-        self._add_up(effects)
+            effects = self._run(tf.function(run, autograph=False), batches)
+        self._add_up(effects, int(count_examples(batches[min(1, len(effects.gradients) - 1)])))
         return effects
 
-    def _run(self, step: Callable[[], Any]) -> Effects:
+    def _run(self, step: Callable[[Any], Any], batches: Sequence[Any]) -> Effects:
         self._restore(self._start)
         effects = Effects(before={self._names[key]: value.numpy() for key, value in self._start.items()})
         began = tf_internals.eager_draws()
@@ -156,7 +161,7 @@ class StepProbe:
             while number < (self.steps or _MOST_STEPS):
                 draws.restart()
                 effects.gradients[number] = {}
-                logs = step()
+                logs = step(batches[min(1, number)])
                 effects.gradients[number] |= {k: v.numpy() for k, v in self._in_graph.items()}
                 number += 1
                 if self.steps is None and self._is_enough(effects, number):
@@ -234,8 +239,8 @@ class StepProbe:
             else:
                 effects.logs[log] = _number(value)
 
-    def _add_up(self, effects: Effects) -> None:
-        """Replace the parts of this worker by the values over all workers."""
+    def _add_up(self, effects: Effects, rows: int) -> None:
+        """Replace the parts of this worker, which had so many rows in the last step, by those of all."""
         collectives = self._extended.collectives
         if collectives is None or self._extended.virtual is not None:  # then all variables are common
             return
@@ -245,9 +250,12 @@ class StepProbe:
         totals = collectives.all_reduce(sums, [tf.constant(effects.metrics[name]) for name in summed])
         effects.metrics |= {name: total.numpy() for name, total in zip(summed, totals, strict=True)}
         logs = [tf.constant(value) for value in effects.logs.values()]
-        totals = collectives.all_reduce(sums, logs)
-        effects.summed = {name: total.numpy() for name, total in zip(effects.logs, totals, strict=True)}
-        effects.logs = {name: total / collectives.num_workers for name, total in effects.summed.items()}
+        count = tf.constant(float(rows), tf.float64)
+        totals = collectives.all_reduce(sums, [*logs, *(scale(log, count) for log in logs), count])
+        *numbers, all_rows = (total.numpy() for total in totals)
+        effects.summed = dict(zip(effects.logs, numbers[: len(logs)], strict=True))
+        means = (number / all_rows for number in numbers[len(logs) :])
+        effects.logs = dict(zip(effects.logs, means, strict=True))
 
 
 def _path(variable: Any) -> str:
