@@ -24,6 +24,7 @@ from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import Look, check_batch
+from tfdistr.strategies.exact.prediction_check import check_predictions
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import combine_logs
 from tfdistr.strategies.virtual.rounding import compare_machines
@@ -71,6 +72,7 @@ class KerasCalls:
             self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
             if call.method != "predict":
                 return self._checked(model, call, maker, dataset, args)
+            check_predictions(self._extended, model, functools.partial(tf_internals.peek, dataset))
         return getattr(model, maker)(*args)
 
     def _checked(

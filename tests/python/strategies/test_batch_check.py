@@ -127,6 +127,38 @@ def test_a_job_warns_once_by_a_class_of_its_own(data):
     assert len(given) == 1
 
 
+class OwnFit(keras.Sequential):
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        return super().fit(*args, **kwargs)
+
+
+def test_a_model_with_a_fit_of_its_own_is_checked():
+    def own() -> keras.Model:
+        made = OwnFit([keras.Input((3,)), keras.layers.Dense(2), Centred()])
+        made.compile("sgd", "mse")
+        return made
+
+    with pytest.warns(tfdistr.BatchLossWarning, match="the layer 'centred' uses several rows"):
+        result = tfdistr.distributed_fit(
+            own, X, Y, cluster=tfdistr.local_cluster(2), batch_size=6, seed=1, verbose=0
+        )
+    [difference] = result.params["differences"]
+    assert "the layer 'centred' uses several rows of a batch at once, and a worker has only" in difference
+
+
+def test_the_result_says_which_layers_draw_random_numbers():
+    def with_dropout() -> keras.Model:
+        made = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), keras.layers.Dense(2)])
+        made.compile("sgd", "mse")
+        return made
+
+    for workers, differences in ((1, []), (2, ["each worker draws its own random numbers in dropout"])):
+        result = tfdistr.distributed_fit(
+            with_dropout, X, Y, cluster=tfdistr.local_cluster(workers), batch_size=6, seed=1, verbose=0
+        )
+        assert result.params["differences"] == differences
+
+
 def test_a_filter_for_the_class_says_that_one_knows():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
