@@ -23,6 +23,7 @@ from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.outside_scope import check_made_inside
 from tfdistr.strategies.virtual.rounding import compare_machines
 
 log = logging.getLogger("tfdistr")
@@ -50,6 +51,8 @@ class KerasCalls:
             return
         model = call.model
         assert self._extended.collectives is not None
+        if call.method != "predict":
+            check_made_inside(model, self._extended.strategy, training=call.method == "fit")
         agree(self._extended.collectives, describe_parts(model))
         self.prepare(model, call.variables["callbacks"])
         maker = _MAKERS[call.method]

@@ -35,6 +35,7 @@ from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, addresses, join, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
+from tfdistr.strategies.outside_scope import trained_alone, watch
 from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
@@ -189,8 +190,12 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             extended.calls = KerasCalls(extended)
         self._seed_pipelines()
         note_strategy(self)
+        #: Whether anything ran under this strategy, and whether it has left its peers.
+        self.used = self.left = False
         if extended.num_workers > 1:
+            watch(self)
             at_exit.register(self.leave)
+            at_exit.register(self._check_used)
 
     @property
     def communication(self) -> str:
@@ -262,6 +267,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         examples of the global batch. In a custom step, scale the loss as TensorFlow teaches
         (``tf.nn.compute_average_loss``).
         """
+        self.used = True
         extended: OneReplica = self.extended
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
@@ -287,6 +293,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         own value. A nested batch with ``axis=None`` (Keras builds a model from the shapes of a first batch)
         is the local batch. Other nested values are reduced one by one.
         """
+        self.used = True
         if self.extended.virtual and axis is not None:  # logs are those of the whole batch
             return tf.nest.map_structure(self.extended.local, value)
         if self.extended.collectives is not None:
@@ -333,6 +340,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         The process calls it itself when it exits. A process that fails does not wait: it reports to its
         peers.
         """
+        self.left = True
         if self.num_workers == 1:
             return
         at_exit.unregister(self.leave)
@@ -344,6 +352,14 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         with contextlib.suppress(tf.errors.OpError, ClusterStartError):
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
             self.extended.collectives.close()
+
+    def _check_used(self) -> None:
+        """Exit with status 1 if Keras trained in this process, but not under this strategy."""
+        error = None if self.used or self.left or hasattr(sys, "last_value") else trained_alone()
+        if error is not None:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            if not hasattr(sys, "ps1"):
+                at_exit.fail()
 
     def _seed_pipelines(self) -> None:
         """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.

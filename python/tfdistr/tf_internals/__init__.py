@@ -61,6 +61,7 @@ from tfdistr.tf_internals.keras_own import (
     variables_of,
     whole_configs,
 )
+from tfdistr.tf_internals.keras_scope import compiling, on_new_variable, strangers, strategy_of, was_trained
 from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
 from tfdistr.tf_internals.pipelines import (
     dense_slices,
