@@ -63,7 +63,7 @@ class KerasCalls:
         delattr(model, maker)
         call = tf_internals.keras_call()
         if call is not None:  # otherwise train_on_batch() finds the rest of a failed call
-            fields = describe_call(call)
+            fields = describe_call(call) | {"seeds of the data": str(tf_internals.order_seeds(dataset))}
             training = call.method == "fit"
             self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
             if training:

@@ -30,6 +30,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import peer_message
+from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import exact_step, replica_of
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
@@ -67,6 +68,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     Set the seed (``keras.utils.set_random_seed``) to get one worker's order from ``shuffle``, with or without
     a ``seed`` argument. Without a global seed, several workers draw a common one, which enters every order.
+    Python's ``random`` and ``numpy.random`` continue with the chief's numbers on all workers.
 
     Args:
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
@@ -188,7 +190,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         self.gradient_dtype = gradient_dtype
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
-        self._seed_pipelines()
+            draw_alike(extended.collectives)
         note_strategy(self)
         #: Whether anything ran under this strategy, and whether it has left its peers.
         self.used = self.left = False
@@ -360,19 +362,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             if not hasattr(sys, "ps1"):
                 at_exit.fail()
-
-    def _seed_pipelines(self) -> None:
-        """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.
-
-        One worker without a global seed gets another order from ``shuffle(seed=1)``: it depends on
-        TensorFlow's default global seed. This default cannot be the global seed here. In functions, such as
-        the function of an ``interleave``, TensorFlow would count the seeds of unseeded ops up from 0, and
-        they would repeat in every run.
-        """
-        if self.num_workers == 1 or tf_internals.global_seed() is not None:
-            return
-        own = str(int.from_bytes(os.urandom(4), "little") >> 1)
-        tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
 
 
 def _mpi_collectives(

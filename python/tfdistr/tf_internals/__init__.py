@@ -63,11 +63,12 @@ from tfdistr.tf_internals.keras_own import (
 )
 from tfdistr.tf_internals.keras_scope import compiling, on_new_variable, strangers, strategy_of, was_trained
 from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
+from tfdistr.tf_internals.pipeline_graph import cache_files, order_seeds, rewritten, unseeded_parts
 from tfdistr.tf_internals.pipelines import (
+    StatefulPipeline,
     dense_slices,
     deserialized_dataset,
     global_seed,
-    has_unseeded_shuffle,
     makes_batches,
     map_function,
     node_inputs,
@@ -79,6 +80,7 @@ from tfdistr.tf_internals.pipelines import (
     reshuffles,
     serialized_dataset,
     source_files,
+    waits_for_shards,
     walk_pipeline,
 )
 from tfdistr.tf_internals.runtime import (

@@ -1,5 +1,6 @@
 """Datasets, PyDatasets and generators as ``x``: they train as the same arrays, here and on workers."""
 
+import itertools
 import math
 import pickle
 from collections.abc import Callable, Iterator
@@ -213,7 +214,8 @@ def test_a_table_goes_along_with_a_pipeline():
     )
     data = tf.data.Dataset.from_tensor_slices(["a", "b", "c"]).map(table.lookup)
     given = GivenDataset(data, "x")
-    assert [int(value) for value in pickle.loads(pickle.dumps(given))()] == [1, 2, -1]
+    context = WorkerContext(num_workers=2, index=0, global_batch_size=None)
+    assert [int(value) for value in pickle.loads(pickle.dumps(given))(context)] == [1, 2, -1]
 
 
 class NoLength(keras.utils.PyDataset):
@@ -230,6 +232,12 @@ def python_in(x: Any, y: Any) -> Any:
     return tf.ensure_shape(tf.numpy_function(lambda value: value, [x], tf.float32), [5]), y
 
 
+def flipped() -> tf.data.Dataset:
+    flip = keras.layers.RandomFlip(seed=1)
+    images = tf.data.Dataset.from_tensor_slices(np.zeros([8, 2, 2, 1], "float32"))
+    return images.map(lambda image: flip(image, training=True))
+
+
 REFUSED = [
     ("a generator for workers", endless, {"steps_per_epoch": 6, "cluster": 2}, ArgumentError,
      "Cannot serialize the generator `x` for the workers of `cluster`.", "a generator",
@@ -244,6 +252,20 @@ REFUSED = [
      "Cannot serialize `x` for the workers: its pipeline calls Python code.",
      "a pipeline with numpy_function",
      "Pass a function that makes the dataset: each worker calls x(ctx)."),
+    ("a Keras layer in the pipeline", flipped, {"cluster": 2}, ArgumentError,
+     "Cannot serialize `x` for the workers: its pipeline has a state.",
+     "a variable (ReadVariableOp), as Keras layers with random numbers have, such as RandomFlip",
+     "Pass a function that makes the dataset and its layers: each worker calls x(ctx). Or move Keras layers "
+     "from map() into the model."),
+    ("random numbers in the pipeline", lambda: examples().map(lambda x, y: (x + tf.random.uniform([]), y)),
+     {"cluster": 2}, ArgumentError, "Cannot serialize `x` for the workers: its pipeline has a state.",
+     "random numbers (RandomUniform)",
+     "Pass a function that makes the dataset and its layers: each worker calls x(ctx). Or move Keras layers "
+     "from map() into the model."),
+    ("shards that TensorFlow is to fill in", lambda: examples().shard(-1, -1), {"cluster": 2}, DataShardError,
+     "Cannot use shard(SHARD_HINT, SHARD_HINT): its batches have other rows than those of one worker.",
+     "a dataset whose shards TensorFlow is to fill in",
+     "Leave this shard() out. Each worker takes its rows of every global batch."),
     ("a generator at its end", slices, {}, ArgumentError,
      "A generator must yield at least one batch for each pass over its data.",
      "an exhausted generator",
@@ -274,20 +296,64 @@ def test_what_is_refused(make, arguments, kind, rule, received, fix):
     assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
 
 
-def test_a_shuffle_without_a_seed_is_not_sent():
+def batches_on(workers: int, given: GivenDataset, seed: int = 1) -> list[list[int]]:
+    """What each of two passes reads on all workers together, each of which gets the dataset."""
+    read = []
+    for index in range(workers):
+        context = WorkerContext(num_workers=workers, index=index, global_batch_size=None, seed=seed)
+        sent = pickle.loads(pickle.dumps(given)) if workers > 1 else given
+        data = make_data(sent, context)
+        read.append([rows.numpy().tolist() for rows in data.dataset.take(2 * data.steps)])
+    return [list(itertools.chain(*rows)) for rows in zip(*read, strict=True)]
+
+
+def unseeded(make: Callable[[], tf.data.Dataset]) -> GivenDataset:
     seed = tf_internals.global_seed()
     tf.random.set_seed(None)
     try:
-        shuffled = examples().shuffle(8)
+        return GivenDataset(make(), "x")
     finally:
         tf.random.set_seed(seed)
-    with pytest.raises(DataShardError) as caught:
-        pickle.dumps(GivenDataset(shuffled, "validation_data"))
-    assert str(caught.value).splitlines() == [
-        "A dataset that is sent to workers must be in the same order on all of them.",
-        "Received: `validation_data`: a shuffle() without a seed",
-        "Fix: Pass shuffle(..., seed=1), or a function that makes the dataset.",
-    ]
+
+
+def two_sources() -> tf.data.Dataset:
+    sources = [tf.data.Dataset.range(4), tf.data.Dataset.range(4, 12).shuffle(8)]
+    sampled = tf.data.Dataset.sample_from_datasets(sources, rerandomize_each_iteration=True)
+    return sampled.batch(4).apply(tf.data.experimental.assert_cardinality(3))
+
+
+UNSEEDED = {
+    "shuffle()": lambda: tf.data.Dataset.range(12).shuffle(12).batch(4),
+    "sample_from_datasets() or random() and shuffle()": two_sources,
+}
+
+
+@pytest.mark.parametrize("parts", UNSEEDED)
+def test_what_is_random_without_a_seed_gets_the_seed_of_the_job(parts, caplog):
+    given = unseeded(UNSEEDED[parts])
+    one = batches_on(1, given)
+    assert batches_on(2, given) == one == batches_on(1, unseeded(UNSEEDED[parts]))
+    assert batches_on(1, given, seed=2) != one
+    first, second = list(itertools.chain(*one[:3])), list(itertools.chain(*one[3:]))
+    assert sorted(first) == sorted(second) == list(range(12))
+    assert first != second
+    assert f"`x`: {parts} without a seed gets the seed of the job." in caplog.messages
+
+
+def test_two_shuffles_without_a_seed_have_different_orders():
+    def both() -> tf.data.Dataset:
+        return tf.data.Dataset.zip(tuple(tf.data.Dataset.range(12).shuffle(12) for _ in range(2)))
+
+    context = WorkerContext(num_workers=1, index=0, global_batch_size=None)
+    pairs = [(int(a), int(b)) for a, b in unseeded(both)(context)]
+    assert [a for a, _ in pairs] != [b for _, b in pairs]
+
+
+def test_workers_share_no_cache_file(tmp_path):
+    given = GivenDataset(tf.data.Dataset.range(12).cache(str(tmp_path / "cache")).batch(4), "x")
+    expected = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]] * 2
+    assert batches_on(2, given) == expected
+    assert {path.name for path in tmp_path.glob("*.index")} == {"cache.index", "cache.worker-1.index"}
 
 
 def test_a_loop_of_its_own_cannot_read_batches():
