@@ -68,6 +68,7 @@ from tfdistr.tf_internals.pipelines import (
     StatefulPipeline,
     dense_slices,
     deserialized_dataset,
+    first_elements,
     global_seed,
     makes_batches,
     map_function,

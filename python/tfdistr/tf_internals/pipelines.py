@@ -134,7 +134,13 @@ def deserialized_dataset(graph: bytes, spec: Any) -> tf.data.Dataset:
 
 
 def peek(dataset: tf.data.Dataset) -> Any | None:
-    """Return the first element of a pipeline, read from a copy of it; None if Python code makes elements.
+    """Return the first element of a pipeline, read from a copy of it; None if Python code makes elements."""
+    first = first_elements(dataset, 1)
+    return first[0] if first else None
+
+
+def first_elements(dataset: tf.data.Dataset, count: int) -> list[Any]:
+    """Return the first elements of a pipeline, read from a copy of it; none if Python code makes elements.
 
     A copy would call this code, which may be a generator, once more.
 
@@ -142,11 +148,11 @@ def peek(dataset: tf.data.Dataset) -> Any | None:
     would a copy that shares the generator of its seeds; the copy here gets new ones.
     """
     if python_ops(dataset):
-        return None
+        return []
     serialized = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE)
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
     new_seed_generators(graph)
-    return next(iter(deserialized_dataset(graph.SerializeToString(), dataset.element_spec)))
+    return list(deserialized_dataset(graph.SerializeToString(), dataset.element_spec).take(count))
 
 
 def new_seed_generators(graph: Any) -> None:

@@ -18,6 +18,7 @@ from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.errors import ArgumentError, DataShardError, TfdistrError
+from tfdistr.training.job_data import check_alike
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -354,6 +355,38 @@ def test_workers_share_no_cache_file(tmp_path):
     expected = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]] * 2
     assert batches_on(2, given) == expected
     assert {path.name for path in tmp_path.glob("*.index")} == {"cache.index", "cache.worker-1.index"}
+
+
+def unseeded_generator() -> Iterator[Any]:
+    rows = np.random.default_rng().permutation(44)
+    yield from ((X[rows[:SIZE]], Y[rows[:SIZE]]) for _ in range(3))
+
+
+def seeded_generator() -> Iterator[Any]:
+    rows = np.random.permutation(44)  # whose seed is that of the job
+    yield from ((X[rows[:SIZE]], Y[rows[:SIZE]]) for _ in range(3))
+
+
+def test_random_numbers_that_differ_between_workers_are_refused():
+    cluster = tfdistr.local_cluster(2)
+    same(
+        tfdistr.distributed_fit(model, seeded_generator, cluster=cluster, **JOB),
+        tfdistr.distributed_fit(model, seeded_generator, **JOB),
+        atol=1e-6,
+    )
+    with pytest.raises(TfdistrError, match="`x` must yield the same batches on all workers") as caught:
+        tfdistr.distributed_fit(model, unseeded_generator, cluster=cluster, **JOB)
+    assert "Received: first batches that differ between worker 0 and worker 1" in str(caught.value)
+    assert "Fix: Draw its random numbers from `random` or `numpy.random`, which have the job's seed, or " in (
+        str(caught.value)
+    )
+
+
+def test_batches_that_differ_by_rounding_are_the_same():
+    check_alike([[0.5, 3.0, float("nan")], [0.5000001, 3.0, float("nan")]], "x")
+    for other in ([0.5], [0.5, 3.1, float("nan")]):
+        with pytest.raises(DataShardError):
+            check_alike([[0.5, 3.0, float("nan")], other], "x")
 
 
 def test_a_loop_of_its_own_cannot_read_batches():

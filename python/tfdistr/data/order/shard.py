@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.data.order.parts import assert_rows, check_parts
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.utils.arguments import check_bool, check_choice, check_int
 from tfdistr.utils.describe import describe
@@ -147,8 +148,10 @@ def check_no_hint(dataset: tf.data.Dataset) -> None:
         )
 
 
-def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
-    """Take the rows of one worker from each batch of ``dataset``; see ``bounds``.
+def distribute_batches(
+    dataset: tf.data.Dataset, shares: int, own: Own, again: Callable[[], tf.data.Dataset] | None = None
+) -> tf.data.Dataset:
+    """Take the rows of one worker from each batch of ``dataset``; see ``bounds`` and ``check_parts``.
 
     Every worker gets as many batches as the dataset has. If a batch has fewer rows than there are workers,
     some workers get an empty batch. Rows stay in order: the workers' shares, one after the other, are the
@@ -156,7 +159,7 @@ def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.da
 
     Raises:
         DataShardError: The pipeline shuffles without a seed, so that each worker would have another
-            order, or an element is not a batch.
+            order, or an element is not a batch, or it cannot be split by rows.
     """
     if _is_all(shares, own):
         return dataset
@@ -169,6 +172,7 @@ def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.da
             fix="Call dataset.batch(batch_size) before fit().",
         )
 
+    check_parts(dataset, again)
     _, reason = choose_policy(tf_internals.source_files(dataset), shares)
     sharers = "virtual workers" if isinstance(own, range) else "workers"
     log.info("Each of %d %s takes its rows of every global batch: %s", shares, sharers, reason)
@@ -212,7 +216,9 @@ def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.D
 
     def rows(*batch: Any) -> Any:
         # map() passes the components of a tuple one by one, but other structures whole.
-        return take_rows(batch if isinstance(batches.element_spec, tuple) else batch[0], shares, own)
+        whole = batch if isinstance(batches.element_spec, tuple) else batch[0]
+        assert_rows(whole)
+        return take_rows(whole, shares, own)
 
     return batches.map(rows)
 
