@@ -197,6 +197,8 @@ def in_common_order(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.
     Raises:
         DataShardError: The dataset is random, and there is no common seed.
     """
+    if _is_all(shares, own):
+        return dataset
     first = own.start if isinstance(own, range) else own
     parts, files = tf_internals.unseeded_parts(dataset), tf_internals.cache_files(dataset)
     seed = tf_internals.global_seed()

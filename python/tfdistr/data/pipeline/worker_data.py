@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.order.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
-from tfdistr.data.order.shard import check_order, distribute_batches, mark_share, rows_of_worker
+from tfdistr.data.order.shard import distribute_batches, in_common_order, mark_share, rows_of_worker
 from tfdistr.data.pipeline import stream
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, Pull, is_py_dataset
 from tfdistr.data.pipeline.fed_batches import FedBatches, fed_batches
@@ -276,16 +276,16 @@ def _from_examples(
     call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
 ) -> WorkerData:
     """Read the examples in order, on every worker. Each worker keeps its rows of each batch."""
-    check_order(dataset, context.num_workers)
+    given, dataset = dataset, in_common_order(dataset, *context.place)
     known = int(dataset.cardinality())
     buffer = known if 0 < known < SHUFFLE_BUFFER else SHUFFLE_BUFFER
     size = context.global_batch_size
     assert size is not None
-    examples = _size(call, dataset, context, steps, name)
+    examples = _size(call, given, context, steps, name)
     order = order_of(context, examples, f"`{name}`") if examples else None
-    again = order is None or _counts_readings(dataset, context, name)
+    again = order is None or _counts_readings(given, context, name)
     first, skipped = (0, 0) if again or order is None else divmod(reading_of(context).start, order.batches)
-    ragged = is_ragged(dataset)
+    ragged = is_ragged(given)
 
     def of_pass(number: tf.Tensor) -> tf.data.Dataset:
         used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
@@ -346,7 +346,7 @@ def _size(
                  name)  # fmt: skip
         # Count a separate dataset, because its shuffle counts its readings separately.
         with tf_internals.undisturbed_random_numbers():  # one worker may not count
-            size = stream.count(call())
+            size = stream.count(in_common_order(call(), *context.place))
     return not_empty(size, f"`{name}`")
 
 
