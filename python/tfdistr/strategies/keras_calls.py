@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
+from tfdistr.data.order.shard import common_seeds
 from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
@@ -63,7 +64,7 @@ class KerasCalls:
         delattr(model, maker)
         call = tf_internals.keras_call()
         if call is not None:  # otherwise train_on_batch() finds the rest of a failed call
-            fields = describe_call(call) | {"seeds of the data": str(tf_internals.order_seeds(dataset))}
+            fields = describe_call(call) | {"seeds of the data": common_seeds(dataset)}
             training = call.method == "fit"
             self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
             if training:

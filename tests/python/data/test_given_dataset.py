@@ -1,4 +1,4 @@
-"""A ``tf.data.Dataset`` as ``x``: its random parts get the job's seed, and each worker has its cache files."""
+"""A ``tf.data.Dataset`` as ``x``: the seeds of its random parts, and the files of its caches."""
 
 import itertools
 import pickle

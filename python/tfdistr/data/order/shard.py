@@ -44,7 +44,8 @@ def auto_shard(
     Args:
         dataset: A ``tf.data.Dataset``.
         num_workers: Number of workers; by default the number of workers of the current strategy.
-        policy: "auto" chooses a policy; "file", "data", "hint" and "off" are TensorFlow's policies.
+        policy: "auto" chooses a policy; "file", "data", "hint" and "off" are TensorFlow's policies. Under
+            tfdistr's strategy for several workers, "off" splits rows as "data" does.
         exact: With "auto", keep the global batches of a single worker (policy DATA), even if each worker
             could read separate files. Policy FILE reads less, but its batches have other examples.
 
@@ -209,6 +210,14 @@ def in_common_order(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.
     if not parts and (not files or first == 0):
         return dataset
     return tf_internals.rewritten(dataset, seed, f".worker-{first}" if first else "")
+
+
+def common_seeds(dataset: tf.data.Dataset) -> str | None:
+    """Return the seeds that all workers must have in common; None if each worker has other elements."""
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy is Policy.FILE or is_share(dataset):
+        return None
+    return str(tf_internals.order_seeds(dataset))
 
 
 def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
