@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
-from tfdistr.data.order.shard import is_share, take_rows
+from tfdistr.data.order.shard import common_seeds, is_share, take_rows
 from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.build import disable_xla, without_synchronization
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
@@ -27,6 +27,7 @@ from tfdistr.strategies.exact.batch_check import Look, check_batch
 from tfdistr.strategies.exact.prediction_check import check_predictions
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import combine_logs
+from tfdistr.strategies.outside_scope import check_made_inside
 from tfdistr.strategies.virtual.rounding import compare_machines
 from tfdistr.utils.warn import NOTE
 
@@ -57,6 +58,8 @@ class KerasCalls:
             return
         model = call.model
         assert self._extended.collectives is not None
+        if call.method != "predict":
+            check_made_inside(model, self._extended.strategy, training=call.method == "fit")
         agree(self._extended.collectives, describe_parts(model))
         self.prepare(model, call.variables["callbacks"])
         maker = _MAKERS[call.method]
@@ -67,7 +70,7 @@ class KerasCalls:
         delattr(model, maker)
         call = tf_internals.keras_call()
         if call is not None:  # otherwise train_on_batch() finds the rest of a failed call
-            fields = describe_call(call)
+            fields = describe_call(call) | {"seeds of the data": common_seeds(dataset)}
             training = call.method == "fit"
             self.ready(model, call.callbacks, dataset.element_spec, fields, training=training)
             if call.method != "predict":

@@ -30,11 +30,13 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import peer_message
+from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import exact_step, replica_of
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, addresses, join, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
+from tfdistr.strategies.outside_scope import trained_alone, watch
 from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
@@ -66,6 +68,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     Set the seed (``keras.utils.set_random_seed``) to get one worker's order from ``shuffle``, with or without
     a ``seed`` argument. Without a global seed, several workers draw a common one, which enters every order.
+    Python's ``random`` and ``numpy.random`` continue with the chief's numbers on all workers.
 
     Args:
         cluster_resolver: A ``tf.distribute.cluster_resolver.ClusterResolver`` that describes the
@@ -187,10 +190,14 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         self.gradient_dtype = gradient_dtype
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
-        self._seed_pipelines()
+            draw_alike(extended.collectives)
         note_strategy(self)
+        #: Whether anything ran under this strategy, and whether it has left its peers.
+        self.used = self.left = False
         if extended.num_workers > 1:
+            watch(self)
             at_exit.register(self.leave)
+            at_exit.register(self._check_used)
 
     @property
     def communication(self) -> str:
@@ -262,6 +269,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         examples of the global batch. In a custom step, scale the loss as TensorFlow teaches
         (``tf.nn.compute_average_loss``).
         """
+        self.used = True
         extended: OneReplica = self.extended
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
@@ -287,6 +295,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         own value. A nested batch with ``axis=None`` (Keras builds a model from the shapes of a first batch)
         is the local batch. Other nested values are reduced one by one.
         """
+        self.used = True
         if self.extended.virtual and axis is not None:  # logs are those of the whole batch
             return tf.nest.map_structure(self.extended.local, value)
         if self.extended.collectives is not None:
@@ -333,6 +342,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         The process calls it itself when it exits. A process that fails does not wait: it reports to its
         peers.
         """
+        self.left = True
         if self.num_workers == 1:
             return
         at_exit.unregister(self.leave)
@@ -345,18 +355,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
             self.extended.collectives.close()
 
-    def _seed_pipelines(self) -> None:
-        """Make an unseeded ``shuffle`` draw the same order on all workers, unless the user set a seed.
-
-        One worker without a global seed gets another order from ``shuffle(seed=1)``: it depends on
-        TensorFlow's default global seed. This default cannot be the global seed here. In functions, such as
-        the function of an ``interleave``, TensorFlow would count the seeds of unseeded ops up from 0, and
-        they would repeat in every run.
-        """
-        if self.num_workers == 1 or tf_internals.global_seed() is not None:
-            return
-        own = str(int.from_bytes(os.urandom(4), "little") >> 1)
-        tf.random.set_seed(int(self.extended.collectives.text_of_chief(own)))
+    def _check_used(self) -> None:
+        """Exit with status 1 if Keras trained in this process, but not under this strategy."""
+        error = None if self.used or self.left or hasattr(sys, "last_value") else trained_alone()
+        if error is not None:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            if not hasattr(sys, "ps1"):
+                at_exit.fail()
 
 
 def _mpi_collectives(

@@ -62,6 +62,7 @@ from tfdistr.tf_internals.keras_own import (
     variables_of,
     whole_configs,
 )
+from tfdistr.tf_internals.keras_scope import compiling, on_new_variable, strangers, strategy_of, was_trained
 from tfdistr.tf_internals.keras_step import (
     OverBatch,
     RowsOfAll,
@@ -76,11 +77,13 @@ from tfdistr.tf_internals.keras_step import (
     replaced_losses,
     with_attributes,
 )
+from tfdistr.tf_internals.pipeline_graph import cache_files, order_seeds, rewritten, unseeded_parts
 from tfdistr.tf_internals.pipelines import (
+    StatefulPipeline,
     dense_slices,
     deserialized_dataset,
+    first_elements,
     global_seed,
-    has_unseeded_shuffle,
     makes_batches,
     map_function,
     node_inputs,
@@ -92,6 +95,7 @@ from tfdistr.tf_internals.pipelines import (
     reshuffles,
     serialized_dataset,
     source_files,
+    waits_for_shards,
     walk_pipeline,
 )
 from tfdistr.tf_internals.random_draws import Draws, alike_for_all_rows, eager_draws

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -66,22 +67,13 @@ def _reads_files(graph: Any) -> bool:
     return any(node.op in _READER_OPS for node in nodes)
 
 
-def has_unseeded_shuffle(dataset: tf.data.Dataset) -> bool:
-    """Return whether the pipeline shuffles without a seed, so that every process has another order."""
-    for node in walk_pipeline(dataset):
-        if isinstance(node, _shuffle_op._ShuffleDataset):
-            seeds = tf.get_static_value(node._seed), tf.get_static_value(node._seed2)
-            if seeds == (0, 0):
-                return True
-    return False
-
-
 def global_seed() -> int | None:
     """Return the seed that ``tf.random.set_seed`` has set. TensorFlow has no public function to read it."""
     seed = _context.global_seed()
     return None if seed is None else int(seed)
 
 
+_STATEFUL = re.compile(r"(\w+) is stateful")
 _BATCHES = frozenset({"Batch", "ParallelBatch", "PaddedBatch", "DenseToRaggedBatch", "DenseToSparseBatch"})
 _ELEMENTS = frozenset({"Unbatch", "FlatMap", "Interleave", "ParallelInterleave"})
 
@@ -114,9 +106,25 @@ def python_ops(dataset: tf.data.Dataset) -> list[str]:
     return ["from_generator"] if "from_generator" in found_names else sorted(found_names)
 
 
+class StatefulPipeline(Exception):
+    """A pipeline uses a state of this process, by the operation ``op``."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__(op)
+        self.op = op
+
+
 def serialized_dataset(dataset: tf.data.Dataset) -> tuple[bytes, Any]:
-    """Return a pipeline as a graph, and the types of its elements (as the service of tf.data sends it)."""
-    graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.FAIL)
+    """Return a pipeline as a graph, and the types of its elements (as the service of tf.data sends it).
+
+    Raises:
+        StatefulPipeline: Another process cannot have the pipeline.
+    """
+    try:
+        graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.FAIL)
+    except tf.errors.FailedPreconditionError as error:
+        found = _STATEFUL.search(error.message)
+        raise StatefulPipeline(found[1] if found else str(error.message)) from error
     return graph.numpy(), dataset.element_spec
 
 
@@ -126,7 +134,13 @@ def deserialized_dataset(graph: bytes, spec: Any) -> tf.data.Dataset:
 
 
 def peek(dataset: tf.data.Dataset) -> Any | None:
-    """Return the first element of a pipeline, read from a copy of it; None if Python code makes elements.
+    """Return the first element of a pipeline, read from a copy of it; None if Python code makes elements."""
+    first = first_elements(dataset, 1)
+    return first[0] if first else None
+
+
+def first_elements(dataset: tf.data.Dataset, count: int) -> list[Any]:
+    """Return the first elements of a pipeline, read from a copy of it; none if Python code makes elements.
 
     A copy would call this code, which may be a generator, once more.
 
@@ -134,15 +148,27 @@ def peek(dataset: tf.data.Dataset) -> Any | None:
     would a copy that shares the generator of its seeds; the copy here gets new ones.
     """
     if python_ops(dataset):
-        return None
+        return []
     serialized = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE)
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    new_seed_generators(graph)
+    return list(deserialized_dataset(graph.SerializeToString(), dataset.element_spec).take(count))
+
+
+def new_seed_generators(graph: Any) -> None:
+    """Replace the generators of the seeds of a pipeline, which its original would share, by new ones."""
     nodes = {node.name: node for node in graph.node}
-    for name in [part for node in graph.node if "Shuffle" in node.op for part in node.input]:
+    random = [node for node in graph.node if "Shuffle" in node.op or node.op.startswith("RandomDataset")]
+    for name in [part for node in random for part in node.input]:
         node = nodes[name.partition(":")[0].removeprefix("^")]
         if node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
             node.CopyFrom(type(node)(name=node.name, op="DummySeedGenerator"))
-    return next(iter(deserialized_dataset(graph.SerializeToString(), dataset.element_spec)))
+
+
+def waits_for_shards(dataset: tf.data.Dataset) -> bool:
+    """Return whether TensorFlow is to fill the arguments of a ``shard(SHARD_HINT, SHARD_HINT)``."""
+    counts = [getattr(node, "_num_shards", None) for node in walk_pipeline(dataset)]
+    return tf.data.experimental.SHARD_HINT in map(tf.get_static_value, counts)
 
 
 def reshuffles(dataset: tf.data.Dataset) -> bool:

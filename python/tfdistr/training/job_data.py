@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tfdistr.data.pipeline.fed_batches import FedBatches
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import Source
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job
 
@@ -26,21 +29,43 @@ class Reader:
             "index": strategy.worker_index,
             "virtual_workers": strategy.own_virtual_workers,
         }
-        peers = strategy.collectives
+        self._peers = peers = strategy.collectives
         self._memory = HostMemory.join(peers.exchange) if peers else HostMemory()
 
     def training_data(self, start: int = 0, *, of_known_size: bool = False) -> WorkerData:
         """Return the training data from step ``start`` on, counted over all epochs; see ``make_data``."""
         context = self._job.context(training=True, **self._place)
-        return make_data(
+        data = make_data(
             self._job.source, context, self._job.steps_per_epoch, start, memory=self._memory,
             of_known_size=of_known_size,
         )  # fmt: skip
+        return self._alike(data, "x")
 
     def data_in_order(self, source: Source, steps: int | None, name: str = "x") -> WorkerData:
         """Data that is not shuffled, for a validation or an evaluation; ``steps`` is None for one pass."""
         context = self._job.context(training=False, **self._place)
-        return make_data(source, context, steps, name=name, memory=self._memory)
+        return self._alike(make_data(source, context, steps, name=name, memory=self._memory), name)
+
+    def _alike(self, data: WorkerData, name: str) -> WorkerData:
+        """Check that Python or R code yields the same first batches on all workers, but for rounding."""
+        if self._peers is not None and data.fed:
+            assert isinstance(data.dataset, FedBatches)
+            texts = self._peers.exchange(json.dumps(data.dataset.summary))
+            check_alike([json.loads(text) for text in texts], name)
+        return data
+
+
+def check_alike(summaries: Sequence[Sequence[float]], name: str) -> None:
+    """Refuse batches of ``name`` that differ between workers, by the summary of each worker's batches."""
+    first = summaries[0]
+    for worker, other in enumerate(summaries):
+        if len(other) != len(first) or not np.allclose(other, first, rtol=1e-3, equal_nan=True):
+            raise DataShardError(
+                f"`{name}` must yield the same batches on all workers: each takes its rows of them.",
+                received=f"first batches that differ between worker 0 and worker {worker}",
+                fix="Draw its random numbers from `random` or `numpy.random`, which have the job's seed, or "
+                "give its generator a seed, as in numpy.random.default_rng(1).",
+            )
 
 
 def check_labels(model: keras.Model, element_spec: Any) -> None:

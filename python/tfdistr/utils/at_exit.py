@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from typing import Any
 
 _functions: list[Callable[[], Any]] = []
+_failed: list[bool] = []
 
 
 def register(function: Callable[[], Any]) -> Callable[[], Any]:
     """Call ``function`` when this process ends; functions that are registered later are called before it."""
+    if not _functions:
+        atexit.unregister(_exit_if_failed)
+        atexit.register(_exit_if_failed)  # first, so that it is called last
     _functions.append(function)
     return atexit.register(function)
 
@@ -27,3 +34,20 @@ def run() -> None:
         function = _functions.pop()
         atexit.unregister(function)
         function()
+    _exit_if_failed()
+
+
+def fail() -> None:
+    """Exit with status 1 after all functions. A function that is called at exit calls it."""
+    _failed.append(True)
+
+
+def _exit_if_failed() -> None:
+    if not _failed:
+        return
+    # Neither Python nor R can change its status any more. R would remove its folder later.
+    if "rpytools" in sys.modules and "R_SESSION_TMPDIR" in os.environ:
+        shutil.rmtree(os.environ["R_SESSION_TMPDIR"], ignore_errors=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

@@ -22,6 +22,7 @@ from tfdistr.utils.disk import BEFORE_START, writing
 from tfdistr.utils.trusted_files import create_private, open_own
 
 _ALIGNMENT = 64
+_NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python 3.11 does not have
 _PIECE = 4 * 2**20  # bytes of an array that are copied at a time
 
 
@@ -128,7 +129,10 @@ def _refused(value: Any) -> str:
 
 
 def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:
-    """Map a value of ``save_value`` into memory; an error if another user could have written it."""
+    """Map a value of ``save_value`` into memory; an error if another user could have written it.
+
+    A change of its arrays stays in this process.
+    """
     with open_own(Path(run_dir, f"{name}.pkl")) as file:
         header = json.loads(file.readline())
         # Functions from the user's own modules are sent by name.
@@ -140,5 +144,9 @@ def _mapped(path: Path, places: list[list[int]]) -> list[memoryview]:
     if not places or path.stat().st_size == 0:
         return [memoryview(b"") for _ in places]
     with open_own(path) as file:
-        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        # Writable, as the arrays were: the pages that this process changes are copied. Linux need not have
+        # memory for a copy of the whole file.
+        flags = mmap.MAP_PRIVATE | (_NO_RESERVE if sys.platform == "linux" else 0)
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        whole = memoryview(mmap.mmap(file.fileno(), 0, flags=flags, prot=protection))
     return [whole[start : start + size] for start, size in places]

@@ -17,6 +17,7 @@ from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.errors import ArgumentError, DataShardError, TfdistrError
+from tfdistr.training.job_data import check_alike
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -213,7 +214,8 @@ def test_a_table_goes_along_with_a_pipeline():
     )
     data = tf.data.Dataset.from_tensor_slices(["a", "b", "c"]).map(table.lookup)
     given = GivenDataset(data, "x")
-    assert [int(value) for value in pickle.loads(pickle.dumps(given))()] == [1, 2, -1]
+    context = WorkerContext(num_workers=2, index=0, global_batch_size=None)
+    assert [int(value) for value in pickle.loads(pickle.dumps(given))(context)] == [1, 2, -1]
 
 
 class NoLength(keras.utils.PyDataset):
@@ -230,6 +232,12 @@ def python_in(x: Any, y: Any) -> Any:
     return tf.ensure_shape(tf.numpy_function(lambda value: value, [x], tf.float32), [5]), y
 
 
+def flipped() -> tf.data.Dataset:
+    flip = keras.layers.RandomFlip(seed=1)
+    images = tf.data.Dataset.from_tensor_slices(np.zeros([8, 2, 2, 1], "float32"))
+    return images.map(lambda image: flip(image, training=True))
+
+
 REFUSED = [
     ("a generator for workers", endless, {"steps_per_epoch": 6, "cluster": 2}, ArgumentError,
      "Cannot serialize the generator `x` for the workers of `cluster`.", "a generator",
@@ -244,6 +252,20 @@ REFUSED = [
      "Cannot serialize `x` for the workers: its pipeline calls Python code.",
      "a pipeline with numpy_function",
      "Pass a function that makes the dataset: each worker calls x(ctx)."),
+    ("a Keras layer in the pipeline", flipped, {"cluster": 2}, ArgumentError,
+     "Cannot serialize `x` for the workers: its pipeline has a state.",
+     "a variable (ReadVariableOp), as Keras layers with random numbers have, such as RandomFlip",
+     "Pass a function that makes the dataset and its layers: each worker calls x(ctx). Or move Keras layers "
+     "from map() into the model."),
+    ("random numbers in the pipeline", lambda: examples().map(lambda x, y: (x + tf.random.uniform([]), y)),
+     {"cluster": 2}, ArgumentError, "Cannot serialize `x` for the workers: its pipeline has a state.",
+     "random numbers (RandomUniform)",
+     "Pass a function that makes the dataset and its layers: each worker calls x(ctx). Or move Keras layers "
+     "from map() into the model."),
+    ("shards that TensorFlow is to fill in", lambda: examples().shard(-1, -1), {"cluster": 2}, DataShardError,
+     "Cannot use shard(SHARD_HINT, SHARD_HINT): its batches have other rows than those of one worker.",
+     "a dataset whose shards TensorFlow is to fill in",
+     "Leave this shard() out. Each worker takes its rows of every global batch."),
     ("a generator at its end", slices, {}, ArgumentError,
      "A generator must yield at least one batch for each pass over its data.",
      "an exhausted generator",
@@ -274,20 +296,36 @@ def test_what_is_refused(make, arguments, kind, rule, received, fix):
     assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
 
 
-def test_a_shuffle_without_a_seed_is_not_sent():
-    seed = tf_internals.global_seed()
-    tf.random.set_seed(None)
-    try:
-        shuffled = examples().shuffle(8)
-    finally:
-        tf.random.set_seed(seed)
-    with pytest.raises(DataShardError) as caught:
-        pickle.dumps(GivenDataset(shuffled, "validation_data"))
-    assert str(caught.value).splitlines() == [
-        "A dataset that is sent to workers must be in the same order on all of them.",
-        "Received: `validation_data`: a shuffle() without a seed",
-        "Fix: Pass shuffle(..., seed=1), or a function that makes the dataset.",
-    ]
+def unseeded_generator() -> Iterator[Any]:
+    rows = np.random.default_rng().permutation(44)
+    yield from ((X[rows[:SIZE]], Y[rows[:SIZE]]) for _ in range(3))
+
+
+def seeded_generator() -> Iterator[Any]:
+    rows = np.random.permutation(44)  # whose seed is that of the job
+    yield from ((X[rows[:SIZE]], Y[rows[:SIZE]]) for _ in range(3))
+
+
+def test_random_numbers_that_differ_between_workers_are_refused():
+    cluster = tfdistr.local_cluster(2)
+    same(
+        tfdistr.distributed_fit(model, seeded_generator, cluster=cluster, **JOB),
+        tfdistr.distributed_fit(model, seeded_generator, **JOB),
+        atol=1e-6,
+    )
+    with pytest.raises(TfdistrError, match="`x` must yield the same batches on all workers") as caught:
+        tfdistr.distributed_fit(model, unseeded_generator, cluster=cluster, **JOB)
+    assert "Received: first batches that differ between worker 0 and worker 1" in str(caught.value)
+    assert "Fix: Draw its random numbers from `random` or `numpy.random`, which have the job's seed, or " in (
+        str(caught.value)
+    )
+
+
+def test_batches_that_differ_by_rounding_are_the_same():
+    check_alike([[0.5, 3.0, float("nan")], [0.5000001, 3.0, float("nan")]], "x")
+    for other in ([0.5], [0.5, 3.1, float("nan")]):
+        with pytest.raises(DataShardError):
+            check_alike([[0.5, 3.0, float("nan")], other], "x")
 
 
 def test_a_loop_of_its_own_cannot_read_batches():

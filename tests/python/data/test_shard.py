@@ -1,5 +1,6 @@
 """How a dataset is split over the workers: the policy chosen, what is read, and the rows of each worker."""
 
+import itertools
 import logging
 import os
 
@@ -213,10 +214,29 @@ def test_an_order_that_differs_from_worker_to_worker_is_refused():
             distribute_batches(shuffled, 2, 0)
         assert str(caught.value).splitlines() == [
             "A dataset that is split over several workers must be in the same order on all of them.",
-            "Received: a shuffle() without a seed, made before the strategy",
-            "Fix: Pass shuffle(..., seed=1), or make the dataset after the strategy.",
+            "Received: shuffle() without a seed, made before the strategy",
+            "Fix: Pass seed=1 to it, or make the dataset after the strategy.",
         ]
     assert distribute_batches(unseeded(dataset).batch(2), 1, 0).cardinality() == 4
+
+
+def test_what_is_random_without_a_seed_gets_the_common_seed(caplog):
+    dataset = unseeded(tf.data.Dataset.range(8)).batch(2)
+    seed = tf_internals.global_seed()
+    tf.random.set_seed(5)
+    try:
+        parts = [[rows.numpy().tolist() for rows in share] for share in shares(dataset, 2)]
+    finally:
+        tf.random.set_seed(seed)
+    assert sorted(itertools.chain(*parts[0], *parts[1])) == list(range(8))
+    assert caplog.messages.count("shuffle() without a seed gets the common seed of the workers.") == 1
+
+
+def test_each_worker_has_a_cache_file_of_its_own(tmp_path):
+    dataset = tf.data.Dataset.range(8).cache(str(tmp_path / "cache")).batch(2)
+    first, second = (iter(distribute_batches(dataset, 2, index)) for index in range(2))  # both are writing
+    assert [int(rows[0]) for pair in zip(first, second, strict=True) for rows in pair] == list(range(8))
+    assert {path.name for path in tmp_path.glob("*.index")} == {"cache.index", "cache.worker-1.index"}
 
 
 def unseeded(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -238,16 +258,43 @@ def test_elements_that_are_no_batches_are_refused():
     assert caught.value.fix == "Call dataset.batch(batch_size) before fit()."
 
 
-@pytest.mark.parametrize(
-    ("policy", "workers", "left"),
-    [("AUTO", 2, False), ("DATA", 2, False), ("FILE", 2, True), ("HINT", 2, True), ("OFF", 2, True),
-     ("FILE", 1, False), ("OFF", 1, False)],
-)  # fmt: skip
-def test_a_policy_of_the_user_is_left_to_tensorflow(policy, workers, left, files):
+def with_policy(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = Policy[policy]
-    dataset = tf.data.TFRecordDataset(files).with_options(options)
-    assert leave_to_tensorflow(dataset, workers) is left
+    return dataset.with_options(options)
+
+
+def shards(files: list[str]) -> tf.data.Dataset:
+    hint = tf.data.experimental.SHARD_HINT
+    return with_policy(tf.data.Dataset.from_tensor_slices(files).shard(hint, hint), "HINT")
+
+
+@pytest.mark.parametrize(
+    ("policy", "workers", "left"),
+    [("AUTO", 2, False), ("DATA", 2, False), ("FILE", 2, True), ("HINT", 2, False), ("OFF", 2, False),
+     ("FILE", 1, False), ("OFF", 1, False)],
+)  # fmt: skip
+def test_the_policies_that_are_left_to_tensorflow(policy, workers, left, files, caplog):
+    dataset = with_policy(tf.data.TFRecordDataset(files), policy)
+    assert leave_to_tensorflow(dataset, workers, fits=True) is left
+    noted = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    told = f"auto-shard policy {policy}: each worker takes its rows of every global batch, as under DATA."
+    assert noted == ([told] if policy in ("HINT", "OFF") and workers == 2 else [])
+
+
+def test_shards_that_tensorflow_fills_in_are_for_loops_of_ones_own(files):
+    assert leave_to_tensorflow(shards(files), 2)
+    for refuse in (
+        lambda: leave_to_tensorflow(shards(files), 2, fits=True),
+        lambda: distribute_batches(shards(files).batch(2), 2, 0),
+    ):
+        with pytest.raises(DataShardError) as caught:
+            refuse()
+        assert str(caught.value).splitlines() == [
+            "Cannot use shard(SHARD_HINT, SHARD_HINT): its batches have other rows than those of one worker.",
+            "Received: a dataset whose shards TensorFlow is to fill in",
+            "Fix: Leave this shard() out. Each worker takes its rows of every global batch.",
+        ]
 
 
 def test_a_policy_of_the_user_that_cannot_work_is_refused(files):

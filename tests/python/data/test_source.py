@@ -205,10 +205,13 @@ def test_an_array_that_is_empty_of_parts_says_how_to_go_on():
 def test_objects_that_give_batches_are_taken_as_they_are():
     import tensorflow as tf
 
+    from tfdistr.data.order.context import WorkerContext
+
     examples = tf.data.Dataset.range(3)
+    context = WorkerContext(num_workers=1, index=0, global_batch_size=None)
     for made, batches in ((examples, False), (examples.batch(2), True), (iter([X]), True)):
         source = make_source(made)
-        assert source() is made
+        assert (source(context) if isinstance(made, tf.data.Dataset) else source()) is made
         assert gives_batches(source) is batches
     assert not gives_batches(make_source(X))
     assert not gives_batches(make_source(lambda ctx: examples))

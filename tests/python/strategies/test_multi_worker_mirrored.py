@@ -64,7 +64,7 @@ def test_a_loop_of_ones_own_equals_one_process(found):
         assert worker["trained"]["losses"] == pytest.approx(worker["trained"]["losses of one"], abs=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["default", "FILE", "DATA", "HINT", "unseeded"])
+@pytest.mark.parametrize("policy", ["default", "FILE", "DATA", "HINT", "OFF", "unseeded"])
 def test_every_example_goes_to_one_worker(found, policy):
     ids = [worker["split"][policy] for worker in found]
     assert sorted(ids[0] + ids[1]) == list(range(6 if policy == "default" else 12))
@@ -107,7 +107,6 @@ def in_order(found, seed: str, shuffle: str) -> list[int]:
 
 def test_a_policy_of_the_user_is_respected(found):
     assert [worker["split"]["FILE"] for worker in found] == [list(range(6)), list(range(6, 12))]
-    assert [worker["split"]["OFF"] for worker in found] == [list(range(12))] * 2
 
 
 def test_a_policy_that_cannot_work_is_refused_on_every_worker(found):

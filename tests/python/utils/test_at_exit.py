@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 from tfdistr.utils import at_exit
 
@@ -27,3 +29,10 @@ def test_the_last_registered_is_the_first_to_be_called():
 
 def test_each_is_called_once():
     assert printed(PROGRAM + "at_exit.run(); at_exit.run(); print('end')") == ["first", "last", "end"]
+
+
+@pytest.mark.parametrize("end", ["", "at_exit.run()"])
+def test_a_function_at_exit_can_fail_the_process_after_all_others(end):
+    code = f"{PROGRAM}\nat_exit.register(at_exit.fail)\n{end}"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout.split()) == (1, ["first", "last"])

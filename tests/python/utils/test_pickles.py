@@ -34,6 +34,18 @@ def test_arrays_of_any_order_arrive_in_rows(tmp_path):
         assert made.flags.c_contiguous, name
 
 
+def test_a_change_of_an_array_stays_in_the_process(tmp_path):
+    fixed = np.arange(3)
+    fixed.flags.writeable = False
+    save_value([np.arange(6), np.asfortranarray(np.eye(3)), fixed], tmp_path, "value")
+    for _ in range(2):
+        rows, of_r, arrived = load_value(tmp_path, "value")
+        assert [rows.sum(), of_r.sum()] == [15, 3]
+        rows += 1
+        of_r[:] = 0
+        assert not arrived.flags.writeable
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_nothing_is_copied_before_the_file(tmp_path, order):
     rows = np.asarray(np.ones((2**18, 16)), order=order)  # 32 MiB

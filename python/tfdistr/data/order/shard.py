@@ -15,9 +15,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.data.order.parts import assert_rows, check_parts
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.utils.arguments import check_bool, check_choice, check_int
 from tfdistr.utils.describe import describe
+from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
 
@@ -42,7 +44,8 @@ def auto_shard(
     Args:
         dataset: A ``tf.data.Dataset``.
         num_workers: Number of workers; by default the number of workers of the current strategy.
-        policy: "auto" chooses a policy; "file", "data", "hint" and "off" are TensorFlow's policies.
+        policy: "auto" chooses a policy; "file", "data", "hint" and "off" are TensorFlow's policies. Under
+            tfdistr's strategy for several workers, "off" splits rows as "data" does.
         exact: With "auto", keep the global batches of a single worker (policy DATA), even if each worker
             could read separate files. Policy FILE reads less, but its batches have other examples.
 
@@ -106,18 +109,50 @@ def check_files(files: int, workers: int) -> None:
     )
 
 
-def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int) -> bool:
-    """Return whether the user set a policy other than AUTO or DATA, so that TensorFlow splits the dataset."""
+def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int, *, fits: bool = False) -> bool:
+    """Return whether TensorFlow splits the dataset, as its auto-shard policy says.
+
+    Without a ``shard(SHARD_HINT, SHARD_HINT)`` HINT means the same as OFF: there every worker would read
+    all rows. So the rows are split, for the result of one worker.
+
+    Args:
+        fits: Whether Keras's methods read the dataset, whose result must be that of one worker.
+
+    Raises:
+        DataShardError: The policy is FILE, and there are fewer files than workers. Or the dataset waits for
+            shards, and ``fits``.
+    """
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if num_workers == 1 or policy in (Policy.AUTO, Policy.DATA):
         return False
     if policy is Policy.FILE:
         check_files(tf_internals.source_files(dataset), num_workers)
-    return True
+        return True
+    if fits:
+        check_no_hint(dataset)
+    if tf_internals.waits_for_shards(dataset):
+        return True
+    log.warning(
+        "auto-shard policy %s: each worker takes its rows of every global batch, as under DATA.",
+        Policy(policy).name, extra=NOTE,
+    )  # fmt: skip
+    return False
 
 
-def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
-    """Take the rows of one worker from each batch of ``dataset``; see ``bounds``.
+def check_no_hint(dataset: tf.data.Dataset) -> None:
+    """Refuse a ``shard(SHARD_HINT, SHARD_HINT)``: its batches have other rows than those of one worker."""
+    if tf_internals.waits_for_shards(dataset):
+        raise DataShardError(
+            "Cannot use shard(SHARD_HINT, SHARD_HINT): its batches have other rows than those of one worker.",
+            received="a dataset whose shards TensorFlow is to fill in",
+            fix="Leave this shard() out. Each worker takes its rows of every global batch.",
+        )
+
+
+def distribute_batches(
+    dataset: tf.data.Dataset, shares: int, own: Own, again: Callable[[], tf.data.Dataset] | None = None
+) -> tf.data.Dataset:
+    """Take the rows of one worker from each batch of ``dataset``; see ``bounds`` and ``check_parts``.
 
     Every worker gets as many batches as the dataset has. If a batch has fewer rows than there are workers,
     some workers get an empty batch. Rows stay in order: the workers' shares, one after the other, are the
@@ -125,11 +160,11 @@ def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.da
 
     Raises:
         DataShardError: The pipeline shuffles without a seed, so that each worker would have another
-            order, or an element is not a batch.
+            order, or an element is not a batch, or it cannot be split by rows.
     """
     if _is_all(shares, own):
         return dataset
-    check_order(dataset, shares)
+    check_no_hint(dataset)
     scalars = [s for s in tf.nest.flatten(dataset.element_spec) if getattr(s, "shape", None) == ()]
     if scalars:
         raise DataShardError(
@@ -138,20 +173,51 @@ def distribute_batches(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.da
             fix="Call dataset.batch(batch_size) before fit().",
         )
 
+    check_parts(dataset, again)
     _, reason = choose_policy(tf_internals.source_files(dataset), shares)
     sharers = "virtual workers" if isinstance(own, range) else "workers"
     log.info("Each of %d %s takes its rows of every global batch: %s", shares, sharers, reason)
+    dataset = in_common_order(dataset, shares, own)
     return mark_share(rows_of_worker(dataset, shares, own).prefetch(tf.data.AUTOTUNE))
 
 
 def check_order(dataset: tf.data.Dataset, num_workers: int) -> None:
     """Raise ``DataShardError`` if the workers would see the elements in different orders."""
-    if num_workers > 1 and tf_internals.has_unseeded_shuffle(dataset):
+    parts = tf_internals.unseeded_parts(dataset) if num_workers > 1 else []
+    if parts:
         raise DataShardError(
             "A dataset that is split over several workers must be in the same order on all of them.",
-            received="a shuffle() without a seed, made before the strategy",
-            fix="Pass shuffle(..., seed=1), or make the dataset after the strategy.",
+            received=f"{' and '.join(parts)} without a seed, made before the strategy",
+            fix="Pass seed=1 to it, or make the dataset after the strategy.",
         )
+
+
+def in_common_order(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
+    """Return a dataset with the same order on all workers, whose caches have a file for each worker.
+
+    Raises:
+        DataShardError: The dataset is random, and there is no common seed.
+    """
+    if _is_all(shares, own):
+        return dataset
+    first = own.start if isinstance(own, range) else own
+    parts, files = tf_internals.unseeded_parts(dataset), tf_internals.cache_files(dataset)
+    seed = tf_internals.global_seed()
+    if parts and seed is None:
+        check_order(dataset, shares)
+    if parts and first == 0:
+        log.warning("%s without a seed gets the common seed of the workers.", " and ".join(parts), extra=NOTE)
+    if not parts and (not files or first == 0):
+        return dataset
+    return tf_internals.rewritten(dataset, seed, f".worker-{first}" if first else "")
+
+
+def common_seeds(dataset: tf.data.Dataset) -> str | None:
+    """Return the seeds that all workers must have in common; None if each worker has other elements."""
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy is Policy.FILE or is_share(dataset):
+        return None
+    return str(tf_internals.order_seeds(dataset))
 
 
 def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
@@ -161,7 +227,9 @@ def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.D
 
     def rows(*batch: Any) -> Any:
         # map() passes the components of a tuple one by one, but other structures whole.
-        return take_rows(batch if isinstance(batches.element_spec, tuple) else batch[0], shares, own)
+        whole = batch if isinstance(batches.element_spec, tuple) else batch[0]
+        assert_rows(whole)
+        return take_rows(whole, shares, own)
 
     return batches.map(rows)
 

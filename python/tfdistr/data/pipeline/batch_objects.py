@@ -7,6 +7,7 @@ code: R runs on this thread only.
 from __future__ import annotations
 
 import collections
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,11 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr.errors import ArgumentError, DataShardError
+from tfdistr.errors import ArgumentError
+from tfdistr.utils.warn import NOTE
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+
+    from tfdistr.data.order.context import WorkerContext
+
+log = logging.getLogger("tfdistr")
 
 
 class GivenDataset:
@@ -27,24 +33,31 @@ class GivenDataset:
     def __init__(self, dataset: tf.data.Dataset, name: str) -> None:
         from tfdistr import tf_internals
 
-        self._dataset, self._name = dataset, name
+        self._dataset, self._name, self._noted = dataset, name, False
         self.gives_batches = tf_internals.makes_batches(dataset)
         #: Whether each pass has another order. Another process cannot see it in the graph.
         self.reshuffles = tf_internals.reshuffles(dataset)
+        self._unseeded = tf_internals.unseeded_parts(dataset)
+        self._caches = tf_internals.cache_files(dataset)
 
-    def __call__(self) -> tf.data.Dataset:
-        """Return the dataset."""
-        return self._dataset
+    def __call__(self, context: WorkerContext) -> tf.data.Dataset:
+        """Return the dataset. What is random in it has seeds, and each worker has its own cache files."""
+        from tfdistr import tf_internals
+
+        if self._unseeded and not self._noted and context.is_chief:
+            self._noted = True
+            log.warning(
+                "`%s`: %s without a seed gets the seed of the job.", self._name, " and ".join(self._unseeded),
+                extra=NOTE,
+            )  # fmt: skip
+        suffix = f".worker-{context.index}" if self._caches and context.index else ""
+        if not (self._unseeded or suffix):
+            return self._dataset
+        return tf_internals.rewritten(self._dataset, context.seed, suffix)
 
     def __getstate__(self) -> dict[str, Any]:
         from tfdistr import tf_internals
 
-        if tf_internals.has_unseeded_shuffle(self._dataset):
-            raise DataShardError(
-                "A dataset that is sent to workers must be in the same order on all of them.",
-                received=f"`{self._name}`: a shuffle() without a seed",
-                fix="Pass shuffle(..., seed=1), or a function that makes the dataset.",
-            )
         python = tf_internals.python_ops(self._dataset)
         if python:
             raise ArgumentError(
@@ -52,13 +65,30 @@ class GivenDataset:
                 received=f"a pipeline with {' and '.join(python)}",
                 fix=f"Pass a function that makes the dataset: each worker calls {self._name}(ctx).",
             )
-        return {**vars(self), "_dataset": tf_internals.serialized_dataset(self._dataset)}
+        from tfdistr.data.order.shard import check_no_hint
+
+        check_no_hint(self._dataset)
+        try:
+            return {**vars(self), "_dataset": tf_internals.serialized_dataset(self._dataset)}
+        except tf_internals.StatefulPipeline as found:
+            raise ArgumentError(
+                f"Cannot serialize `{self._name}` for the workers: its pipeline has a state.",
+                received=_describe_state(found.op),
+                fix=f"Pass a function that makes the dataset and its layers: each worker calls {self._name}"
+                "(ctx). Or move Keras layers from map() into the model.",
+            ) from None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         from tfdistr import tf_internals
 
         vars(self).update(state)
         self._dataset = tf_internals.deserialized_dataset(*state["_dataset"])
+
+
+def _describe_state(op: str) -> str:
+    if "Variable" in op:
+        return f"a variable ({op}), as Keras layers with random numbers have, such as RandomFlip"
+    return f"random numbers ({op})" if "Random" in op else op
 
 
 class GivenBatches:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfdistr import tf_internals
 from tfdistr.data.order.context import WorkerContext, reading_of
+from tfdistr.data.order.parts import check_rows
 from tfdistr.data.order.shard import take_rows
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.batch_objects import GivenBatches, Pull, count_batches, is_py_dataset, pass_of
@@ -19,6 +22,8 @@ from tfdistr.errors import ArgumentError
 
 #: The number of first batches, whose shapes show which dimensions vary.
 _LOOKED_AT = 2
+#: The number of rows of a batch that are compared.
+_COMPARED = 16
 
 
 class FedBatches:
@@ -45,7 +50,11 @@ class FedBatches:
         self._looked_at = list(itertools.islice(self._current, _LOOKED_AT))
         if not self._looked_at:
             raise _no_batch()
+        if self._place[0] > 1:
+            check_rows(self._looked_at)
         self._begun = False
+        #: Numbers about the rows of the first batches, to compare them with those of other workers.
+        self.summary = [number for batch in self._looked_at for number in _summary(batch)]
         self.element_spec = tf.nest.map_structure(_spec, *self._looked_at)
         self.example = self._tensors(self._looked_at[0])
 
@@ -80,7 +89,10 @@ class FedBatches:
     def _own(self, batch: Any) -> Any:
         shares, own = self._place
         tensors = self._tensors(batch)
-        return tensors if shares == 1 else take_rows(tensors, shares, own)
+        if shares == 1:
+            return tensors
+        check_rows([batch])
+        return take_rows(tensors, shares, own)
 
     def _tensors(self, batch: Any) -> Any:
         return tf.nest.map_structure(
@@ -129,7 +141,8 @@ def fed_batches(
                 received=f"`{name}` yields batches one after the other, and {argument} is not set",
                 fix=f"Pass {argument}=100, for example.",
             )
-        steps = FedBatches(lambda number: iter(call()), context, endless=False).count()
+        with tf_internals.undisturbed_random_numbers():  # one worker does not count
+            steps = FedBatches(lambda number: iter(call()), context, endless=False).count()
     unread = [made]
 
     def of_generator(number: int) -> Iterator[Any]:
@@ -157,6 +170,18 @@ def _numpy(value: Any) -> Any:
     if tf.is_tensor(value):
         return value.numpy()
     return as_arrays(value, "x")
+
+
+def _summary(batch: Any) -> list[float]:
+    """Return a number for each of the first rows of a batch: the mean size of its values."""
+
+    def of_row(row: np.ndarray[Any, Any]) -> float:
+        if row.dtype.kind in "biufc":
+            return float(np.abs(row.astype(np.complex128)).mean()) if row.size else 0.0
+        return float(zlib.crc32(repr(row.tolist()).encode()))
+
+    arrays = [np.asarray(array) for array in tf.nest.flatten(batch)]
+    return [of_row(row) for array in arrays for row in array[:_COMPARED]]
 
 
 def _spec(*arrays: np.ndarray[Any, Any]) -> tf.TensorSpec:

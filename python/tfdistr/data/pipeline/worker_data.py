@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.order.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
-from tfdistr.data.order.shard import check_order, distribute_batches, mark_share, rows_of_worker
+from tfdistr.data.order.shard import distribute_batches, in_common_order, mark_share, rows_of_worker
 from tfdistr.data.pipeline import stream
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, Pull, is_py_dataset
 from tfdistr.data.pipeline.fed_batches import FedBatches, fed_batches
@@ -240,7 +240,7 @@ def _from_batches(
     size = _size(call, dataset, context, steps, name)
     again = size is None or _counts_readings(dataset, context, name)
     first, skipped = (0, 0) if again or size is None else divmod(reading_of(context).start, size)
-    own = distribute_batches(dataset, *context.place).prefetch(tf.data.AUTOTUNE)
+    own = distribute_batches(dataset, *context.place, call).prefetch(tf.data.AUTOTUNE)
     if size is None and steps is None:
         return WorkerData(mark_share(own), None)
     batches = stream.passes(lambda number: own.skip(_only_in(first, number, skipped)), first)
@@ -250,11 +250,17 @@ def _from_batches(
 
 
 def _refuse_examples(dataset: tf.data.Dataset, name: str) -> None:
-    """Refuse single examples where batches are expected, as far as their shapes tell them apart."""
-    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec) if hasattr(spec, "shape")]
-    first = {None if shape.rank is None else shape[0] if shape.rank else () for shape in shapes} - {None}
-    if () in first or len(first) > 1:
+    """Refuse single examples where batches are expected, as far as their shapes tell them apart.
+
+    In a batch, some inputs have as many rows as the targets. Other inputs, such as the edges of a graph, may
+    have another number: one worker trains with them.
+    """
+    spec = dataset.element_spec
+    parts = [_first_sides(part) for part in (spec if isinstance(spec, tuple) else (spec,))]
+    first = set().union(*parts)
+    if () in first or (None not in first and not set.intersection(*parts)):
         argument = "validation_batch_size" if name == "validation_data" else "batch_size"
+        shapes = [part.shape for part in tf.nest.flatten(spec) if hasattr(part, "shape")]
         raise ArgumentError(
             f"Without `{argument}`, the dataset of the function `{name}` must have batches.",
             received=f"elements of the shapes {', '.join(map(str, shapes))}",
@@ -262,20 +268,26 @@ def _refuse_examples(dataset: tf.data.Dataset, name: str) -> None:
         )
 
 
+def _first_sides(specs: Any) -> set[Any]:
+    """Return the first dimensions of nested types; None for those that are not known, () for numbers."""
+    shapes = [spec.shape for spec in tf.nest.flatten(specs) if hasattr(spec, "shape")]
+    return {None if shape.rank is None else shape[0] if shape.rank else () for shape in shapes}
+
+
 def _from_examples(
     call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
 ) -> WorkerData:
     """Read the examples in order, on every worker. Each worker keeps its rows of each batch."""
-    check_order(dataset, context.num_workers)
+    given, dataset = dataset, in_common_order(dataset, *context.place)
     known = int(dataset.cardinality())
     buffer = known if 0 < known < SHUFFLE_BUFFER else SHUFFLE_BUFFER
     size = context.global_batch_size
     assert size is not None
-    examples = _size(call, dataset, context, steps, name)
+    examples = _size(call, given, context, steps, name)
     order = order_of(context, examples, f"`{name}`") if examples else None
-    again = order is None or _counts_readings(dataset, context, name)
+    again = order is None or _counts_readings(given, context, name)
     first, skipped = (0, 0) if again or order is None else divmod(reading_of(context).start, order.batches)
-    ragged = is_ragged(dataset)
+    ragged = is_ragged(given)
 
     def of_pass(number: tf.Tensor) -> tf.data.Dataset:
         used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
@@ -335,7 +347,8 @@ def _size(
                  "steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",
                  name)  # fmt: skip
         # Count a separate dataset, because its shuffle counts its readings separately.
-        size = stream.count(call())
+        with tf_internals.undisturbed_random_numbers():  # one worker may not count
+            size = stream.count(in_common_order(call(), *context.place))
     return not_empty(size, f"`{name}`")
 
 

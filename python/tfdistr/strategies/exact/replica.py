@@ -241,7 +241,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             if call.method == "fit" and "epoch_iterator" not in call.variables:  # no validation
                 watch_backups(call)
         if not self.one_replica or (
-            not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers)
+            not is_share(dataset) and leave_to_tensorflow(dataset, self.num_workers, fits=call is not None)
         ):
             return super().on_dataset(dataset, options)
         if not is_share(dataset):

@@ -1,0 +1,85 @@
+"""The strategy that a Keras model and its parts were made for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr.tf_internals.keras_loop import given_metrics
+from tfdistr.tf_internals.keras_optimizers import optimizers_of
+
+_COMPILE = inspect.unwrap(keras.Model.compile).__code__
+_LIBRARIES = frozenset(("contextlib", "keras", "rpytools", "tensorflow", "tfdistr"))
+
+
+def strategy_of(model: keras.Model) -> tf.distribute.Strategy | None:
+    """Return the strategy in whose scope a model was made; None without a scope.
+
+    ``Model.distribute_strategy`` falls back to the scope of the call.
+    """
+    strategy: tf.distribute.Strategy | None = model._distribute_strategy
+    return strategy
+
+
+def compiling() -> tuple[keras.Model, str | None] | None:
+    """Return the model whose ``compile()`` runs, and the user's line that calls it, if that is Python.
+
+    Keras has no hook for a call of ``compile()``.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not _COMPILE:
+        frame = frame.f_back
+    if frame is None:
+        return None
+    model, caller = frame.f_locals["self"], frame.f_back
+    while caller is not None and caller.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        caller = caller.f_back
+    return model, f"{caller.f_code.co_filename}:{caller.f_lineno}" if caller else None
+
+
+def was_trained(model: keras.Model) -> bool:
+    """Return whether Keras has made the training step of a model in this process."""
+    return model.train_function is not None
+
+
+def strangers(model: keras.Model, strategy: tf.distribute.Strategy, *, training: bool) -> list[str]:
+    """Return the parts of a model with variables that were not made in the scope of ``strategy``.
+
+    Args:
+        training: Whether the model trains; else only its metrics matter.
+    """
+
+    def strange(part: Any) -> bool:
+        values = [variable._value for variable in part.variables]  # `value` may create it
+        return any(isinstance(v, tf.Variable) and not _is_of(v, strategy) for v in values)
+
+    # Those of compile() are among `model.metrics` only when the model is built.
+    metrics = [m for m in (*model.metrics, *given_metrics(model)) if isinstance(m, keras.metrics.Metric)]
+    unique = {id(metric): metric for metric in metrics}.values()
+    found = [f"the metric {metric.name!r}" for metric in unique if strange(metric)]
+    if training:
+        found += [f"the optimizer {type(o).__name__}" for o in optimizers_of(model) if strange(o)]
+    return found
+
+
+def _is_of(variable: tf.Variable, strategy: tf.distribute.Strategy) -> bool:
+    return getattr(variable, "_distribute_strategy", None) is strategy
+
+
+def on_new_variable(called: Callable[[], None]) -> None:
+    """Call a function whenever this thread creates a variable, from now on."""
+
+    def creator(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        called()
+        return next_creator(**kwargs)
+
+    scope = tf.variable_creator_scope(creator)
+    scope.__enter__()
+    _ENTERED.append(scope)  # it would be left if it were collected
+
+
+_ENTERED: list[Any] = []

@@ -1,0 +1,147 @@
+"""Changes of a finished ``tf.data`` pipeline: the seeds of its random parts, the files of its caches.
+
+A pipeline is changed in its graph (``Dataset._as_serialized_graph``): no public function changes a dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops import options as _options
+
+from tfdistr.tf_internals.pipelines import (
+    deserialized_dataset,
+    new_seed_generators,
+    node_name,
+    walk_pipeline,
+)
+
+#: The first of the two inputs with seeds, for the ops that take them as inputs.
+_SEEDS_AT = {
+    "RandomDataset": 0, "RandomDatasetV2": 0, "ShuffleAndRepeatDataset": 2, "ShuffleAndRepeatDatasetV2": 2,
+    "ShuffleDataset": 2, "ShuffleDatasetV3": 2,
+}  # fmt: skip
+_CACHES = frozenset({"CacheDataset", "CacheDatasetV2"})
+_WORDS = {"Random": "sample_from_datasets() or random()", "Shuffle": "shuffle()"}
+
+
+def unseeded_parts(dataset: tf.data.Dataset) -> list[str]:
+    """Return the functions that have put random parts without a seed into a pipeline, also in its functions.
+
+    This reads the Python objects of the pipeline: its graph would be a copy of all its data.
+    """
+    kinds = {node_name(node) for node in walk_pipeline(dataset) if _own_seeds(node) == (0, 0)}
+    kinds |= {node.op for graph in _functions_of(dataset) for _, node, _ in _unseeded(graph)}
+    return sorted({word for start, word in _WORDS.items() for kind in kinds if kind.startswith(start)})
+
+
+def order_seeds(dataset: tf.data.Dataset) -> list[tuple[int, int]]:
+    """Return the seeds of a pipeline that determine the order of its elements."""
+    found = [_own_seeds(node) for node in walk_pipeline(dataset)]
+    for graph in _functions_of(dataset):
+        nodes = [node for body in _bodies(graph) for node in body if node.op == "RandomShuffle"]
+        found += [(int(node.attr["seed"].i), int(node.attr["seed2"].i)) for node in nodes]
+    return [seeds for seeds in found if seeds is not None]
+
+
+def cache_files(dataset: tf.data.Dataset) -> list[str]:
+    """Return the names of the files in which a pipeline caches elements."""
+    caches = [node for node in walk_pipeline(dataset) if node_name(node) == "Cache"]
+    names = [tf.get_static_value(node._filename) for node in caches]
+    return [name.decode() for name in names if name]
+
+
+def _own_seeds(node: tf.data.Dataset) -> tuple[int, int] | None:
+    seeds = [tf.get_static_value(getattr(node, name, None)) for name in ("_seed", "_seed2")]
+    return None if None in seeds else (int(seeds[0]), int(seeds[1]))
+
+
+def _functions_of(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Yield the graphs of the functions of a pipeline, such as that of a ``map``."""
+    for node in walk_pipeline(dataset):
+        for wrapper in node._functions():
+            yield wrapper.function.graph.as_graph_def()
+
+
+def rewritten(dataset: tf.data.Dataset, seed: int | None = None, suffix: str = "") -> tf.data.Dataset:
+    """Return a pipeline whose random parts without a seed have seeds, each another one.
+
+    Args:
+        seed: Determines the seeds; None for no change.
+        suffix: Added to the names of the files of caches.
+    """
+    graph = _graph_of(dataset)
+    new_seed_generators(graph)
+    if seed is not None:
+        for number, (nodes, node, consts) in enumerate(_unseeded(graph)):
+            seeds = np.random.SeedSequence([seed, number]).generate_state(2) >> 1
+            at = _SEEDS_AT[node.op]
+            for place, (const, value) in enumerate(zip(consts, seeds, strict=True)):
+                _give_input(nodes, node, at + place, const, np.int64(value))
+    for nodes, node, name in _caches(graph) if suffix else ():
+        _give_input(nodes, node, 1, name, tf.make_ndarray(name.attr["value"].tensor).item() + suffix.encode())
+    changed = deserialized_dataset(graph.SerializeToString(), dataset.element_spec)
+    changed._tfdistr_source = dataset  # owns the Python functions and the variables of the graph
+    return changed
+
+
+def _graph_of(dataset: tf.data.Dataset) -> Any:
+    ignore = _options.ExternalStatePolicy.IGNORE
+    return tf.compat.v1.GraphDef.FromString(
+        dataset._as_serialized_graph(external_state_policy=ignore).numpy()
+    )
+
+
+def _bodies(graph: Any) -> Iterator[Any]:
+    """Yield the lists of nodes of a graph and of its functions, in an order that all processes share."""
+    yield graph.node
+    for function in graph.library.function:
+        yield function.node_def
+
+
+def _unseeded(graph: Any) -> list[tuple[Any, Any, list[Any]]]:
+    """Return the nodes without a seed: each with the list that has it, and the constants of its seeds."""
+    found = []
+    for nodes in _bodies(graph):
+        by_name = {node.name: node for node in nodes}
+        for node in list(nodes):
+            at = _SEEDS_AT.get(node.op)
+            if at is None:
+                continue
+            consts = [_const(by_name, node.input[at + place]) for place in range(2)]
+            if all(const is not None and _is_zero(const) for const in consts):
+                found.append((nodes, node, consts))
+    return found
+
+
+def _caches(graph: Any) -> list[tuple[Any, Any, Any]]:
+    """Return the nodes that cache in files: each with the list that has it, and the constant of the name."""
+    found = []
+    for nodes in _bodies(graph):
+        by_name = {node.name: node for node in nodes}
+        for node in list(nodes):
+            name = _const(by_name, node.input[1]) if node.op in _CACHES else None
+            if name is not None and tf.make_ndarray(name.attr["value"].tensor).item():
+                found.append((nodes, node, name))
+    return found
+
+
+def _const(by_name: dict[str, Any], name: str) -> Any:
+    node = by_name.get(name.partition(":")[0])  # of an argument of a function there is no node
+    return node if node is not None and node.op == "Const" else None
+
+
+def _is_zero(const: Any) -> bool:
+    return int(tf.make_ndarray(const.attr["value"].tensor)) == 0
+
+
+def _give_input(nodes: Any, node: Any, place: int, before: Any, value: Any) -> None:
+    """Replace a constant input of a node. Other nodes may use the constant, which stays as it is."""
+    new = nodes.add()
+    new.CopyFrom(before)
+    new.name = f"{node.name}/tfdistr_{place}"
+    new.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    node.input[place] = new.name + "".join(node.input[place].partition(":")[1:])
