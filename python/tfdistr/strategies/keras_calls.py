@@ -9,7 +9,6 @@ attribute of this object hides the method of the class, so that nothing in Keras
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from typing import Any
 
@@ -19,13 +18,11 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
 from tfdistr.strategies.backup import resume_data
-from tfdistr.strategies.build import disable_xla, without_synchronization
+from tfdistr.strategies.build import disable_xla
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.virtual.rounding import compare_machines
-
-log = logging.getLogger("tfdistr")
 
 _MAKERS = {
     "fit": "make_train_function",
@@ -103,7 +100,6 @@ class KerasCalls:
             self._save_on_chief(model)
             if not extended.virtual:  # they have random numbers and rows of their own
                 self._separate_random_numbers(model)
-                _note_batch_normalization(model)
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
         """Give dropout and noise different random numbers on each worker; the chief's equal one worker's."""
@@ -122,13 +118,3 @@ class KerasCalls:
             return None
         with self._extended.within(local_only=True):
             return save(*args, **kwargs)
-
-
-def _note_batch_normalization(model: keras.Model) -> None:
-    local = [layer.name for layer in without_synchronization(model)]
-    if local:
-        log.warning(
-            "%s: each worker normalizes with its own rows, so the result is not that of one worker. "
-            "BatchNormalization(synchronized=True) normalizes with the rows of all.",
-            ", ".join(local),
-        )

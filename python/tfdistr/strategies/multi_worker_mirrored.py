@@ -30,6 +30,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import peer_message
+from tfdistr.strategies.batch_statistics import BatchStatistics
 from tfdistr.strategies.exact.loss_weighting import exact_step, replica_of
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
@@ -185,6 +186,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 len(extended.worker_devices),
             )
         self.gradient_dtype = gradient_dtype
+        self._batch_statistics = BatchStatistics()
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
         self._seed_pipelines()
@@ -276,7 +278,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             replica = replica_of(extended, extended.collectives, data)
             return super().run(replica.enclose(fn), args=(data, *others), kwargs=kwargs, options=options)
         model, fn = keras_step
-        with exact_step(extended, extended.collectives, model, data) as (batch, replica):
+        with (
+            self._batch_statistics.noted(model),
+            exact_step(extended, extended.collectives, model, data) as (batch, replica),
+        ):
             step = replica.enclose(fn)
             return flat_logs(super().run(step, args=(batch, *others), kwargs=kwargs, options=options))
 
