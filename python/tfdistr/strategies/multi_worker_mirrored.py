@@ -265,6 +265,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         (``tf.nn.compute_average_loss``).
         """
         extended: OneReplica = self.extended
+        if extended.collectives is not None and getattr(fn, "__name__", None) == "train_step":
+            extended.watch.inputs.see(tf.nest.map_structure(extended.local, args[0]))
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
         keras_step = tf_internals.keras_step(fn)

@@ -38,8 +38,11 @@ def exact_step(
     own = tf_internals.overrides(model, "train_step")
     mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own)
 
+    losses: list[tf.Tensor] = []
+
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
-        extended.watch.see(loss, examples > 0)
+        extended.watch.see(loss, examples > 0, is_first=not losses)
+        losses.append(loss)
         return mean.scale_loss(loss)
 
     def apply(optimizer: Any, *arguments: Any) -> Any:
