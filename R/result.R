@@ -11,8 +11,8 @@ new_fit <- function(result, model = NULL, errors = NULL) {
   parts <- core(convert = TRUE)$fit_for_r(result)
   structure(
     list(
-      history = lapply(parts$history, as.numeric),
-      metrics = lapply(parts$metrics, as.numeric),
+      history = lapply(parts$history, values_by_epoch),
+      metrics = lapply(parts$metrics, \(value) as.numeric(unlist(value))),
       params = parts$params,
       workers = frame_of(parts$workers),
       run_dir = parts$run_dir
@@ -27,6 +27,12 @@ new_fit <- function(result, model = NULL, errors = NULL) {
     saved = save_fit(result, model),
     class = "tfdistr_fit"
   )
+}
+
+# The values of a metric, one for each epoch: a numeric vector, or a matrix with a row for each epoch if the
+# metric has several values.
+values_by_epoch <- function(values) {
+  if (is.list(values) && length(values)) do.call(rbind, lapply(values, unlist)) else as.numeric(values)
 }
 
 # The result as saveRDS() can write it: the bytes of the core and, for a model that R makes, its function.
@@ -183,10 +189,10 @@ plot.tfdistr_fit <- function(x, ...) {
     print(autoplot.tfdistr_fit(x))
     return(invisible(x))
   }
-  metrics <- grep("^val_", names(x$history), value = TRUE, invert = TRUE)
+  history <- summary(x)$history
+  metrics <- grep("^val_", setdiff(names(history), "epoch"), value = TRUE, invert = TRUE)
   before <- graphics::par(mfrow = grDevices::n2mfrow(length(metrics))[2:1])
   on.exit(graphics::par(before))
-  history <- summary(x)$history
   for (metric in metrics) {
     values <- as.matrix(history[intersect(c(metric, paste0("val_", metric)), names(history))])
     graphics::matplot(

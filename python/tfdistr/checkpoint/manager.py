@@ -85,6 +85,7 @@ class CheckpointManager:
         on_event: Called as ``on_event("checkpoint", **fields)``.
         parts: The parts of the model by their names; see ``parts_of_run``.
         kernels: How the chief rounds, from ``describe_kernels()``; None if others compute the steps.
+        before_save: Called with a text that says when, before a checkpoint is saved.
 
     Raises:
         ArgumentError: The checkpoint is of a model with other parts.
@@ -101,6 +102,7 @@ class CheckpointManager:
         on_event: Callable[..., None] = lambda kind, **fields: None,
         parts: Mapping[str, str | None] | None = None,
         kernels: str | None = None,
+        before_save: Callable[[str], None] = lambda when: None,
     ) -> None:
         self.every = every
         self._folder = folder
@@ -112,6 +114,7 @@ class CheckpointManager:
         self._on_event = on_event
         self._parts = dict(parts or {})
         self._kernels = kernels
+        self._before_save = before_save
         self.found = self._load()
         #: The position at which the training starts.
         self.start = self.found.position if self.found else Position(0, 0)
@@ -269,6 +272,7 @@ class CheckpointManager:
         logs: Any = None,
     ) -> None:
         began = time.monotonic()
+        self._before_save(f"before the checkpoint at {position}")
         values = values_of(variables_of(model))
         arrays: list[Array] = []
         notes: dict[str, Any] = {

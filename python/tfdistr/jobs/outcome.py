@@ -14,6 +14,7 @@ from tfdistr.schemas import schema_id
 from tfdistr.schemas.normal_form import as_json
 from tfdistr.training.job import EpochRange
 from tfdistr.training.model_state import LazyModel
+from tfdistr.utils.metric_values import columns_of
 
 if TYPE_CHECKING:
     import keras
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Outcome:
     """The data of a `FitResult`, which describes the attributes."""
 
-    history: dict[str, list[float]]
+    history: dict[str, list[Any]]
     params: dict[str, Any]
     workers: list[dict[str, Any]]
     run_dir: str | None
@@ -33,7 +34,7 @@ class Outcome:
     _form: Form = attrs.field(factory=Form, repr=False)
 
     @property
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, Any]:
         """The metrics after the last epoch."""
         return {name: values[-1] for name, values in self.history.items() if values}
 
@@ -70,19 +71,19 @@ def with_recipe(outcome: FitResult, recipe: Any, build: Callable[[], keras.Model
 
 
 def epochs_of(outcome: Outcome) -> dict[str, list[int]]:
-    """Return the numbers, from 1, of the epochs that have a value of each metric."""
+    """Return the numbers, from 1, of the epochs that have a value of each metric; see ``columns_of()``."""
     first = outcome.params["initial_epoch"]
     made = range(first, first + max(map(len, outcome.history.values()), default=0))
     known = EpochRange(made.stop, first, outcome.params["validation_freq"])
     trained = [epoch + 1 for epoch in made]
     validated = [epoch + 1 for epoch in made if known.validates(epoch)]
-    return {name: validated if name.startswith("val_") else trained for name in outcome.history}
+    return {name: validated if name.startswith("val_") else trained for name in columns_of(outcome.history)}
 
 
 def rows_of(outcome: Outcome) -> list[tuple[int, str, float, str]]:
     """Return the history as rows (epoch, metric, value, data)."""
     rows, epochs = [], epochs_of(outcome)
-    for name, values in outcome.history.items():
+    for name, values in columns_of(outcome.history).items():
         data = "validation" if name.startswith("val_") else "training"
         metric = name.removeprefix("val_")
         numbered = zip(epochs[name], values, strict=True)

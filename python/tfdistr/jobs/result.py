@@ -10,6 +10,7 @@ import attrs
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.fit_summary import FitSummary, bottleneck_of, time_line, times_of
 from tfdistr.jobs.outcome import Outcome, epochs_of, rows_of
+from tfdistr.utils.metric_values import columns_of
 from tfdistr.utils.packages import data_frame, figure
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class FitResult(Outcome):
     """The result of a training job.
 
     Attributes:
-        history: Metric values by name, one for each epoch; see ``to_frame()``.
+        history: Metric values by name, one for each epoch, as in Keras's history; a list where a metric has
+            several values. See ``to_frame()``.
         metrics: The metrics after the last epoch.
         params: The numbers of the job: global batch size (None if ``x`` gave batches), epochs, steps, seed,
             number of workers. ``communication`` is what really carried the gradients between the workers:
@@ -241,13 +243,14 @@ class FitResult(Outcome):
         Raises:
             ArgumentError: matplotlib is not installed.
         """
-        metrics = [name for name in self.history if not name.startswith("val_")]
+        columns = columns_of(self.history)
+        metrics = [name for name in columns if not name.startswith("val_")]
         drawn: matplotlib.figure.Figure = figure(4 * len(metrics), 3)
         epochs = epochs_of(self)
         panels = drawn.subplots(1, len(metrics), squeeze=False)[0]
         for panel, metric in zip(panels, metrics, strict=True):
             for name, label in ((metric, "training"), (f"val_{metric}", "validation")):
-                values = self.history.get(name, [])
+                values = columns.get(name, [])
                 if values:
                     panel.plot(epochs[name], values, marker="o", label=label)
             panel.set(xlabel="epoch", title=metric)
@@ -266,7 +269,8 @@ class FitResult(Outcome):
             f"{'batches of the data function' if batch is None else f'global batch {batch}'}, "
             f"seed {self.params['seed']}"
         ]
-        lines += [f"  {name}: {value:.4f}" for name, value in self.metrics.items()]
+        last = {name: values[-1] for name, values in columns_of(self.history).items()}
+        lines += [f"  {name}: {value:.4f}" for name, value in last.items()]
         if self.run_dir is not None:
             has_logs = any(row.get("log") for row in self.workers)
             lines.append(f"Logs: {self.run_dir}/logs" if has_logs else f"Run: {self.run_dir}")

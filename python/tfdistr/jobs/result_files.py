@@ -45,9 +45,9 @@ def save_training(training: Training, run_dir: Path) -> None:
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
 
-def load_history(run_dir: Path) -> dict[str, list[float]]:
+def load_history(run_dir: Path) -> dict[str, list[Any]]:
     """Read the history that ``save_training`` wrote."""
-    history: dict[str, list[float]] = _summary(run_dir)["history"]
+    history: dict[str, list[Any]] = _summary(run_dir)["history"]
     return history
 
 

@@ -11,6 +11,7 @@ from tfdistr.jobs.outcome import epochs_of, rows_of
 from tfdistr.jobs.result import FitResult
 from tfdistr.r.messages import in_r
 from tfdistr.r.values import for_r, number_in_r
+from tfdistr.utils.metric_values import columns_of
 
 _ROW = ("index", "host", "pid", "status", "seconds", "log")
 #: With parameter servers, some rows are no workers.
@@ -92,7 +93,7 @@ def _by_epoch(result: FitResult) -> Columns:
     epochs = epochs_of(result)
     numbers = sorted(set().union(*epochs.values()))
     columns: Columns = {"epoch": numbers}
-    for name, values in result.history.items():
+    for name, values in columns_of(result.history).items():
         known = dict(zip(epochs[name], values, strict=True))
         columns[name] = [known.get(number) for number in numbers]
     return columns

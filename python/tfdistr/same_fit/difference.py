@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.jobs.outcome import epochs_of
+from tfdistr.utils.metric_values import columns_of
 
 if TYPE_CHECKING:
     from tfdistr.jobs.result import FitResult
@@ -196,7 +197,7 @@ def _parting(first: FitResult, second: FitResult, tolerance: float) -> str:
     values: dict[tuple[int, str], list[float]] = {}
     for fit in (first, second):
         epochs = epochs_of(fit)
-        for name, column in fit.history.items():
+        for name, column in columns_of(fit.history).items():
             for epoch, value in zip(epochs[name], column, strict=False):
                 values.setdefault((epoch, name), []).append(value)
     for (epoch, name), pair in sorted(values.items(), key=lambda item: item[0][0]):

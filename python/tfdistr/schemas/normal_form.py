@@ -64,7 +64,7 @@ def _converted(value: Any, types: list[str]) -> Any:
         return None
     if types[0] == "object":
         value = {} if value == [] else value
-    elif types == _ANY_NUMBER and value in _NOTHING:
+    elif types[:2] == _ANY_NUMBER and value in _NOTHING:
         return math.nan
     elif isinstance(value, str) and types[0] in ("integer", "number"):
         return _number(value, whole=types[0] == "integer")

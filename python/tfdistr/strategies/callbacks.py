@@ -6,12 +6,14 @@ Under ``MultiWorkerMirroredStrategy``, in any call of Keras's ``fit``, ``evaluat
   alone. They can read metrics without the peers: the workers exchange the values over all workers before.
 * All other callbacks run on every worker. When one of them sets ``model.stop_training``, on any worker, all
   workers stop after the same batch or epoch. Callbacks for every batch see the metrics of all workers.
+* At the end of an epoch the workers check that they still have the same model (``agreement.py``), and in the
+  hooks of the user that they make the same calls (``same_calls.py``).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -19,10 +21,10 @@ import tensorflow as tf
 from keras.callbacks import Callback
 
 from tfdistr import tf_internals
-from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact.nan_loss import LossWatch
+from tfdistr.strategies.agreement import Agreement
 from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.same_calls import HookEdge, hooks_of_user
 from tfdistr.utils.describe import describe
 from tfdistr.utils.trackers import of_tracker
 
@@ -112,8 +114,11 @@ def keep_quiet(callbacks: Any) -> None:
 
 def notes(callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
     """Return what the peers must know about the callbacks of this worker."""
+    everywhere = [c for c in callbacks.callbacks if not runs_on_chief_only(c)]
     return {
         "chief_only": [type(c).__name__ for c in callbacks.callbacks if runs_on_chief_only(c)],
+        "everywhere": [type(c).__name__ for c in everywhere],
+        "hooks": sorted({hook for callback in everywhere for hook in hooks_of_user(callback)}),
         "by_batch": any(map(decides_by_batch, callbacks.callbacks)),
     }
 
@@ -122,24 +127,39 @@ def coordinate(
     callbacks: keras.callbacks.CallbackList, peers: list[dict[str, Any]], extended: OneReplica, training: bool
 ) -> None:
     """Make the callbacks of all workers, in Keras's list, act together."""
-    collectives = extended.collectives
-    assert collectives is not None
     # The chief may have callbacks that its peers do not know. Then no worker reads metrics with the chief.
     known = all(peer["chief_only"] == peers[0]["chief_only"] for peer in peers)
     listed = callbacks.callbacks
     for callback in filter(runs_on_chief_only, listed):
         vars(callback).pop("set_model", None)  # undoes keep_quiet
     listed[:] = [_ChiefOnly(c, extended, known) if runs_on_chief_only(c) else c for c in listed]
+    by_batch = training and any(peer["by_batch"] for peer in peers)
+    if by_batch:
+        tf_internals.call_on_this_thread(callbacks)
+        _insert(callbacks, 0, _LogsOfAll(extended))
+    hooks = {hook for peer in peers for hook in peer["hooks"]}
+    last: Callback
     if training:
-        by_batch = any(peer["by_batch"] for peer in peers)
-        last = _StopTogether(collectives, extended.watch, by_batch)
-        listed.append(last)
-        last.set_model(callbacks.model)
-        if by_batch:
-            tf_internals.call_on_this_thread(callbacks)
-            first = _LogsOfAll(extended)
-            listed.insert(0, first)
-            first.set_model(callbacks.model)
+        agreement = Agreement(extended, callbacks.model, _not_everywhere(peers))
+        if not extended.same_calls.within_hook:
+            extended.agreement = agreement
+        last = _Together(extended, agreement, hooks, by_batch)
+    else:
+        last = HookEdge(hooks, lambda hook, *_: extended.same_calls.end(hook))
+    _insert(callbacks, 0, HookEdge(hooks, lambda hook, *_: extended.same_calls.begin(hook)))
+    _insert(callbacks, len(listed), last)
+
+
+def _insert(callbacks: keras.callbacks.CallbackList, place: int, callback: Callback) -> None:
+    callback.set_model(callbacks.model)
+    callbacks.callbacks.insert(place, callback)
+
+
+def _not_everywhere(peers: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the names of the callbacks that not all workers run."""
+    names = dict.fromkeys(name for peer in peers for name in peer["everywhere"])
+    differ = [n for n in names if len({peer["everywhere"].count(n) for peer in peers}) > 1]
+    return list(dict.fromkeys([*differ, *(name for peer in peers for name in peer["chief_only"])]))
 
 
 class _ChiefOnly(Callback):  # type: ignore[misc]
@@ -155,6 +175,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         """Call a method of the callback, if this is the chief."""
         metrics = {}
         if self._known and "batch" not in hook and _overrides(self.callback, hook):
+            self._extended.same_calls.before(f"{hook}() of {type(self.callback).__name__}")
             metrics = self._extended.read_together(self.model.metrics_variables)
         if self._extended.is_chief:
             with self._extended.within(local_only=True, sums=metrics or self._extended.step.sums):
@@ -226,23 +247,27 @@ class _LogsOfAll(Callback):  # type: ignore[misc]
             logs.update({name: value if value.ndim else float(value) for name, value in arrays.items()})
 
 
-class _StopTogether(Callback):  # type: ignore[misc]
-    """The last callback: it stops all workers if one of them stops."""
+class _Together(HookEdge):
+    """The last callback of a training. It stops all workers if one stops, and checks that they agree."""
 
-    remembers = False
+    def __init__(self, extended: OneReplica, agreement: Agreement, hooks: set[str], by_batch: bool) -> None:
+        deciding = {"on_epoch_end", *(["on_train_batch_end"] if by_batch else ())}
+        super().__init__(hooks | deciding, self._at_hook)
+        self._extended = extended
+        self._agreement = agreement
+        self._deciding = deciding
 
-    def __init__(self, collectives: Collectives, watch: LossWatch, by_batch: bool) -> None:
-        super().__init__()
-        self._collectives = collectives
-        self._watch = watch
-        if by_batch:
-            self.on_train_batch_end = lambda batch, logs=None: self._agree()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._agree()
-        self._watch.report()
-
-    def _agree(self) -> None:
-        own = tf.constant(1.0 if self.model.stop_training else 0.0)
-        (wish,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])
-        self.model.stop_training = bool(wish > 0)
+    def _at_hook(self, hook: str, *arguments: Any) -> None:
+        same_calls, watch = self._extended.same_calls, self._extended.watch
+        if hook not in self._deciding:
+            same_calls.end(hook)
+            return
+        numbers = [int(self.model.stop_training)]
+        if hook == "on_epoch_end":  # one exchange for all
+            epoch, logs = arguments
+            numbers += [self._agreement.checksum(), *watch.numbers(logs or {})]
+        table = same_calls.end(hook, *numbers)
+        self.model.stop_training = bool(table[:, 0].any())
+        if hook == "on_epoch_end":
+            self._agreement.check(table[:, 1].tolist(), f"after epoch {epoch + 1}")
+            watch.report(table[:, 2:])

@@ -21,7 +21,7 @@ from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
 from tfdistr.data.order.shard import common_seeds, is_share, take_rows
 from tfdistr.strategies.backup import resume_data
-from tfdistr.strategies.build import disable_xla, without_synchronization
+from tfdistr.strategies.build import disable_xla
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import Look, check_batch
 from tfdistr.strategies.exact.prediction_check import check_predictions
@@ -147,7 +147,6 @@ class KerasCalls:
             self._save_on_chief(model)
             if not extended.virtual:  # they have random numbers and rows of their own
                 self._separate_random_numbers(model)
-                _note_batch_normalization(model)
         if training and not extended.virtual:
             self._note_random_numbers(model)
 
@@ -195,13 +194,3 @@ def _check_with_first_batch(
         return function(iter(once))
 
     setattr(model, name, first_call)
-
-
-def _note_batch_normalization(model: keras.Model) -> None:
-    local = [layer.name for layer in without_synchronization(model)]
-    if local:
-        log.warning(
-            "%s: each worker normalizes with its own rows, so the result is not that of one worker. "
-            "BatchNormalization(synchronized=True) normalizes with the rows of all.",
-            ", ".join(local),
-        )

@@ -30,6 +30,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import peer_message
+from tfdistr.strategies.batch_statistics import BatchStatistics
 from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import exact_step, replica_of
 from tfdistr.strategies.exact.replica import OneReplica
@@ -188,6 +189,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 len(extended.worker_devices),
             )
         self.gradient_dtype = gradient_dtype
+        self._batch_statistics = BatchStatistics(extended.differences)
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
             draw_alike(extended.collectives)
@@ -271,6 +273,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """
         self.used = True
         extended: OneReplica = self.extended
+        if extended.collectives is not None and getattr(fn, "__name__", None) == "train_step":
+            extended.watch.inputs.see(tf.nest.map_structure(extended.local, args[0]))
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
         keras_step = tf_internals.keras_step(fn)
@@ -284,7 +288,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             replica = replica_of(extended, extended.collectives, data)
             return super().run(replica.enclose(fn), args=(data, *others), kwargs=kwargs, options=options)
         model, fn = keras_step
-        with exact_step(extended, extended.collectives, model, data) as (batch, replica):
+        with (
+            self._batch_statistics.noted(model),
+            exact_step(extended, extended.collectives, model, data) as (batch, replica),
+        ):
             step = replica.enclose(fn)
             return flat_logs(super().run(step, args=(batch, *others), kwargs=kwargs, options=options))
 

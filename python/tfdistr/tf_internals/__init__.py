@@ -55,6 +55,7 @@ from tfdistr.tf_internals.keras_own import (
     compile_arguments,
     flush_events,
     function_of_r,
+    observed_batch_statistics,
     own_parts,
     serialized,
     silent_batch_statistics,

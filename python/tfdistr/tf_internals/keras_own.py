@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -117,6 +117,31 @@ def _in_inference(call: Any) -> Any:
         return call(inputs, training=False, mask=mask)
 
     return in_inference
+
+
+@contextlib.contextmanager
+def observed_batch_statistics(model: keras.Model, used: Callable[[keras.Layer], None]) -> Iterator[None]:
+    """Call ``used`` with each layer that normalizes with the rows of its batch, within the context.
+
+    Keras passes ``training`` to ``call()``, whether it comes from the step, from a model around the layer, or
+    from the call of the layer itself.
+    """
+    with contextlib.ExitStack() as stack:
+        for layer in all_layers(model):
+            if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized:
+                stack.enter_context(overridden(layer, "call", _observed(layer, used)))
+        yield
+
+
+def _observed(layer: keras.Layer, used: Callable[[keras.Layer], None]) -> Any:
+    own = layer.call
+
+    def call(inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("training", args[0] if args else None) and layer.trainable:
+            used(layer)
+        return own(inputs, *args, **kwargs)
+
+    return call
 
 
 def variables_of(model: keras.Model) -> list[Any]:

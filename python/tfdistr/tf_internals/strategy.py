@@ -14,6 +14,8 @@ from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import record as _record
 
+from tfdistr.tf_internals.number_variables import give_numbers
+
 
 def tape_is_active() -> bool:
     """Return whether a ``GradientTape`` currently records, for which TensorFlow has no public name."""
@@ -37,8 +39,8 @@ _KERAS_SAYS_WHEN = "synchronization" in inspect.signature(keras.Variable.__init_
 _INITIALIZE = keras.Variable._initialize.__code__
 
 
-class _MetricsOnRead:
-    """A mixin that sums the variables of Keras's metrics over the replicas when they are read.
+class _KerasVariables:
+    """A mixin that makes variables as Keras needs them: they turn into numbers, and metrics sum when read.
 
     Keras 3.8 says only that they are to be summed, and TensorFlow would do this at each change of them. From
     Keras 3.9 ``keras.Variable`` has ``synchronization`` and says when. In Keras, only metrics have variables
@@ -49,7 +51,7 @@ class _MetricsOnRead:
         summed = kwargs.get("aggregation") == tf.VariableAggregation.SUM and not kwargs.get("trainable")
         if not _KERAS_SAYS_WHEN and summed and _is_running(_INITIALIZE):
             kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
-        return super()._create_variable(next_creator, **kwargs)  # type: ignore[misc]
+        return give_numbers(super()._create_variable(next_creator, **kwargs))  # type: ignore[misc]
 
 
 def _is_running(code: Any) -> bool:
@@ -73,7 +75,7 @@ class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
             return next_creator(**kwargs)
 
 
-class MirroredExtended(_ReportsReplicas, _MetricsOnRead, _mirrored.MirroredExtended):  # type: ignore[misc]
+class MirroredExtended(_ReportsReplicas, _KerasVariables, _mirrored.MirroredExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MirroredStrategy``; a subclass overrides ``given``."""
 
     def given(self, value: Any, replica: int) -> Any:
@@ -90,7 +92,7 @@ class MirroredExtended(_ReportsReplicas, _MetricsOnRead, _mirrored.MirroredExten
         return _values.PerReplica([self.given(part, i) for i, part in enumerate(value.values)])
 
 
-class MultiWorkerExtended(_ReportsReplicas, _MetricsOnRead, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
+class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MultiWorkerMirroredStrategy``. Its hooks have public names here.
 
     ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and

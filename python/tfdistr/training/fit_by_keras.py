@@ -20,6 +20,7 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
 from tfdistr.training.job import EpochRange
+from tfdistr.training.step_blocks import extended_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.watchdog import progress
 
@@ -217,6 +218,9 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         self._done = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        extended = extended_of(self._trained)
+        if extended is not None and extended.collectives is not None:
+            extended.same_calls.before("the end of an epoch")
         # The user's loop need not call callbacks for batches.
         with self._times.measure("checkpoints"):
             done = self._done or self._steps or 0

@@ -19,6 +19,7 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.build import build, disable_xla
 from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.exact.batch_check import check_batch
+from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.fit_by_keras import OnSteps, check_read_by_keras
 from tfdistr.training.job import EpochRange
@@ -66,13 +67,15 @@ def fit(
         Values of the logs by name, one for each epoch that has them.
     """
     found = bool(manager and manager.found)
-    listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found, times=times)
     extended = extended_of(model)
+    watch = None if extended and extended.collectives else InputWatch()  # workers with peers watch them
+    callbacks = [*callbacks, *([_InputReport(watch)] if watch else [])]
+    listed = _prepare(model, data, validation, callbacks, epochs=epochs.end, found=found, times=times)
     if extended:
         check_batch(extended, model, data.look, weigh)
         if validation and tf_internals.overrides(model, "test_step"):
             check_batch(extended, model, validation.look, kind="test")
-    train = _LoopPhase(model, "train", data, listed, weigh, manager, on_steps)
+    train = _LoopPhase(model, "train", data, listed, weigh, manager, on_steps, watch)
     test = _LoopPhase(model, "test", validation, listed) if validation else None
     run_epochs(model, epochs, listed, train, test, manager)
     return dict(model.history.history)
@@ -137,6 +140,20 @@ def _prepare(
     return listed
 
 
+class _InputReport(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback that reports missing values in the inputs."""
+
+    decides = False
+    remembers = False
+
+    def __init__(self, watch: InputWatch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._watch.warn(self._watch.describe())
+
+
 class _LoopPhase:
     """The training, or the validation, of the epochs, one after the other.
 
@@ -148,6 +165,7 @@ class _LoopPhase:
         weigh: Applied to a batch before its step.
         manager: Keeps checkpoints.
         on_steps: Called when steps are done.
+        watch: Looks at the inputs.
 
     Attributes:
         done: Number of steps of the epoch that are done.
@@ -162,6 +180,7 @@ class _LoopPhase:
         weigh: Step | None = None,
         manager: CheckpointManager | None = None,
         on_steps: OnSteps = lambda done, logs: None,
+        watch: InputWatch | None = None,
     ) -> None:
         self.done = 0
         self._manager = manager
@@ -170,7 +189,7 @@ class _LoopPhase:
         self._model = model
         self._kind = kind
         self._data = data
-        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh, callbacks.times)
+        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh, callbacks.times, watch)
         self._execution = int(model.steps_per_execution)
         self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
         self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfdistr.collectives.interface import Collectives
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.training.job import Job
+from tfdistr.utils.metric_values import numbered, plain_value
 from tfdistr.utils.warn import NOTE
 
 #: Seconds between two reports of a step's metrics. To read the metrics, Python must wait for the step.
@@ -57,19 +57,17 @@ def _numbers(logs: Any) -> dict[str, float]:
     """Return the metrics as numbers. A metric with several values becomes ``f1_score[0]`` and so on."""
     numbers: dict[str, float] = {}
     for name, value in flat_logs(logs or {}).items():
-        values = np.asarray(value, float)
-        places = np.ndindex(values.shape)
-        numbers |= {name + "".join(f"[{i}]" for i in place): float(values[place]) for place in places}
+        numbers |= numbered(name, value)
     return numbers
 
 
-def history_of(history: dict[str, list[Any]]) -> dict[str, list[float]]:
-    """Keras's history as plain numbers."""
-    collected: dict[str, list[float]] = {}
+def history_of(history: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return Keras's history with plain numbers; a metric with several values has a list of them."""
+    collected: dict[str, list[Any]] = {}
     for name, values in history.items():
         for value in values:
-            for label, number in _numbers({name: value}).items():
-                collected.setdefault(label, []).append(number)
+            for label, part in flat_logs({name: value}).items():
+                collected.setdefault(label, []).append(plain_value(part))
     return collected
 
 

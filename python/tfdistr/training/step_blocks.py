@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.data.pipeline.index_batches import Batches, ReadAhead
 from tfdistr.data.pipeline.worker_data import WorkerData
+from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.training.step_times import StepTimes
@@ -45,6 +46,7 @@ class Steps:
         data: The batches.
         weigh: Applied to a batch before its step.
         times: Measures the waits for batches.
+        watch: Looks at the batches, if no strategy does.
 
     Attributes:
         pace: Number of steps that take about ``CALL_SECONDS``.
@@ -57,6 +59,7 @@ class Steps:
         data: WorkerData,
         weigh: Step | None = None,
         times: StepTimes | None = None,
+        watch: InputWatch | None = None,
     ) -> None:
         self.pace = 1
         self._times = times or StepTimes()
@@ -80,6 +83,8 @@ class Steps:
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
+            if watch is not None and not model.jit_compile:  # XLA on a GPU has no variables of the CPU
+                watch.see(batch)
             with (
                 extended.within(known_rows=rows, never_empty=never_empty)
                 if extended

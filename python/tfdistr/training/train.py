@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import RFunction
+from tfdistr.strategies.agreement import check_agreement
 from tfdistr.strategies.virtual.rounding import describe_kernels
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.described_model import describe_model
@@ -32,6 +34,7 @@ from tfdistr.training.reporter import (
     history_of,
     warn_if_slower_than_one,
 )
+from tfdistr.training.step_blocks import extended_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
 from tfdistr.training.warm_up import scale_learning_rate
@@ -168,6 +171,7 @@ def _checkpoint_manager(
         folder, every, preemption, collectives=strategy.collectives, others=strategy.variables_beside(),
         on_event=on_event, parts=parts_of_run(model),
         kernels=describe_kernels() if strategy.is_chief else None,
+        before_save=functools.partial(check_agreement, extended_of(model)),
     )  # fmt: skip
 
 

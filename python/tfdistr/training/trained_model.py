@@ -52,7 +52,7 @@ class Training:
 
     Attributes:
         model: The trained model; None if nothing was trained.
-        history: Metric values by name, one for each epoch.
+        history: Metric values by name, one for each epoch; a list where a metric has several values.
         inputs: Shapes and types of a batch of inputs, with which a model can be built.
         seconds: The duration of training, from the first batch on.
         communication: The backend of the gradients; see ``FitResult``.
@@ -62,7 +62,7 @@ class Training:
     """
 
     model: keras.Model | None
-    history: dict[str, list[float]]
+    history: dict[str, list[Any]]
     inputs: Any
     seconds: float
     communication: str

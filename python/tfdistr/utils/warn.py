@@ -23,7 +23,7 @@ ABOUT_BATCH = {"category": "batch_loss"}
 _CLASSES = {"batch_loss": BatchLossWarning}
 
 # A warning is about the code that called these functions.
-_NOT_OF_USER = frozenset(("tfdistr", "logging", "keras", "tensorflow"))
+_NOT_OF_USER = frozenset(("tfdistr", "logging", "keras", "tensorflow", "contextlib"))
 
 
 def warn(message: str, category: str | None = None, *, worker: int | None = None) -> None:

@@ -60,6 +60,20 @@ def test_the_history_as_a_data_frame():
     assert frame.to_numpy().tolist() == [list(row) for row in rows_of(result())]
 
 
+def test_a_metric_with_several_values_has_a_row_for_each():
+    fit = result(history={"f1": [[0.5, 0.25], [0.75, 1.0]]})
+    values = {(epoch, metric): value for epoch, metric, value, _ in rows_of(fit)}
+    assert values == {(1, "f1[0]"): 0.5, (2, "f1[0]"): 0.75, (1, "f1[1]"): 0.25, (2, "f1[1]"): 1.0}
+    assert fit.metrics == {"f1": [0.75, 1.0]}
+    assert len(fit.plot().axes) == 2
+
+
+def test_metrics_with_several_values_return_from_a_file(tmp_path):
+    history = {"f1": [[0.5, float("inf")], [0.75, 1.0]], "loss": [0.5, 0.25]}
+    save_training(Training(None, history, None, 1.0, "ring"), tmp_path)
+    assert load_history(tmp_path) == history
+
+
 @pytest.mark.parametrize(
     ("first", "frequency", "losses", "validated"),
     [(0, 2, [9.0, 8.0, 7.0, 6.0], [2, 4]), (3, 2, [9.0, 8.0], [4]), (2, (3, 4, 9), [9.0, 8.0, 7.0], [3, 4])],

@@ -29,6 +29,13 @@ def test_a_result():
     assert made["long"]["data"] == ["training", "training", "validation"]
 
 
+def test_a_metric_with_several_values():
+    params = {"workers": 1, "batch_size": 32, "seed": 1, "initial_epoch": 0, "validation_freq": 1}
+    made = fit_for_r(FitResult({"f1": [[0.5, 0.25]]}, params, [ROW], None, SimpleNamespace()))
+    assert made["history"] == {"f1": [[0.5, 0.25]]}
+    assert made["wide"] == {"epoch": [1], "f1[0]": [0.5], "f1[1]": [0.25]}
+
+
 def test_the_states_of_workers():
     assert worker_columns([]) is None
     assert worker_columns([ROW]) == {name: [value] for name, value in ROW.items()}

@@ -71,7 +71,8 @@ REFUSED = {
     "a number as other text": (
         "training",
         example("training", history={"loss": [0.5, "much"]}),
-        '`history.loss[1]` of training.json must be a number, or "nan", "inf" or "-inf".',
+        '`history.loss[1]` of training.json must be a number, or "nan", "inf" or "-inf", or a list of them '
+        "where a metric has several values.",
         '"much"',
         "Write it like 0.5.",
     ),

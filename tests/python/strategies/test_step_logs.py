@@ -148,7 +148,31 @@ def test_the_progress_has_numbers():
     reporter = Reporter(lambda kind, **fields: events.append({"kind": kind, **fields}), 4, chief=True)
     reporter.on_steps(1, {"loss": tf.constant(1.5), "compile_metrics": {"accuracy": tf.constant(0.5)}})
     assert events[-1]["metrics"] == {"accuracy": 0.5, "loss": 1.5}
-    assert history_of({"all": [{"b": 1.0, "a": [2.0, 3.0]}]}) == {"b": [1.0], "a[0]": [2.0], "a[1]": [3.0]}
+    reporter.on_epoch_end(0, {"f1_score": tf.constant([0.25, 0.5])})
+    assert events[-1]["metrics"] == {"f1_score[0]": 0.25, "f1_score[1]": 0.5}
+
+
+def test_a_metric_with_several_values_is_in_the_history_as_in_keras():
+    assert history_of({"all": [{"b": 1.0, "a": [2.0, 3.0]}]}) == {"b": [1.0], "a": [[2.0, 3.0]]}
+
+    def model() -> keras.Model:
+        keras.utils.set_random_seed(1)
+        made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "sigmoid")])
+        made.compile("sgd", "mse", metrics=[keras.metrics.F1Score(threshold=0.5)])
+        return made
+
+    targets = np.eye(2, dtype="float32")[Y]
+    by_keras = model().fit(X, targets, batch_size=16, epochs=2, shuffle=False, verbose=0).history
+    job = {"batch_size": 16, "epochs": 2, "shuffle": False, "verbose": 0, "seed": 1}
+    fit = tfdistr.distributed_fit(model, X, targets, **job)
+    assert fit.history.keys() == by_keras.keys()
+    for name, values in by_keras.items():
+        np.testing.assert_allclose(fit.history[name], values, atol=1e-6)
+    assert fit.metrics["f1_score"] == fit.history["f1_score"][-1]
+    assert list(fit.to_frame()["metric"].unique()) == ["f1_score[0]", "f1_score[1]", "loss"]
+    assert f"  f1_score[1]: {fit.metrics['f1_score'][1]:.4f}" in str(fit)
+    evaluated = fit.evaluate(X, targets, batch_size=16)
+    assert np.shape(evaluated["f1_score"]) == (2,)
 
 
 def test_logs_are_flat_and_sorted():

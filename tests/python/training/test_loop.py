@@ -1,5 +1,6 @@
 """The training loop of ``distributed_fit()``: what Keras's ``fit`` gives and calls, step by step."""
 
+import warnings
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ from slow import mostly_slow
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, TfdistrWarning
 from tfdistr.training import step_blocks as training_steps
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import EpochRange
@@ -125,6 +126,23 @@ def test_it_gives_what_keras_gives_and_calls_what_keras_calls(options):
         np.testing.assert_allclose(mine, other, atol=1e-7)
     assert recorder.calls == keras_recorder.calls
     assert steps == keras_steps
+
+
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}])
+def test_missing_values_of_inputs_are_named_once(options):
+    inputs = {"known": X, "gaps": np.where(np.arange(44)[:, np.newaxis] == 20, np.nan, X).astype("float32")}
+    dataset = tf.data.Dataset.from_tensor_slices((inputs, Y)).batch(BATCH).repeat()
+    given = {name: keras.Input((5,), name=name) for name in inputs}
+    model = keras.Model(given, keras.layers.Dense(3)(given["known"]))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TfdistrWarning)
+        epochs = EpochRange(2)
+        history = fit(model, WorkerData(dataset, 6), epochs=epochs, validation=None, callbacks=[],
+                      on_steps=lambda done, logs: None)  # fmt: skip
+    assert np.isfinite(history["loss"]).all()
+    (said,) = [str(one.message) for one in caught if isinstance(one.message, TfdistrWarning)]
+    assert said.startswith("The inputs have missing values (NaN): x['gaps'] (step 3). The loss need not")
 
 
 def test_a_loop_over_arrays_makes_no_dataset():

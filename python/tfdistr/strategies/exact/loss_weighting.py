@@ -40,8 +40,11 @@ def exact_step(
         extended.rows_of_step.assign(tf.cast(examples, tf.int64))
     mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own)
 
+    losses: list[tf.Tensor] = []
+
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
-        extended.watch.see(loss, examples > 0)
+        extended.watch.see(loss, examples > 0, is_first=not losses)
+        losses.append(loss)
         return mean.scale_loss(loss)
 
     def apply(optimizer: Any, *arguments: Any) -> Any:

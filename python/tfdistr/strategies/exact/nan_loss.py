@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdistr.collectives.interface import Collectives
+from tfdistr.strategies.exact.nan_inputs import InputWatch
 
 log = logging.getLogger("tfdistr")
 
 
 class LossWatch:
-    """A check of every loss of this worker in the training step, which adds two small operations per step."""
+    """A check of every loss of this worker in the training step, which adds two small operations per step.
 
-    def __init__(self, collectives: Collectives, num_workers: int, index: int) -> None:
+    Attributes:
+        inputs: The check of the inputs.
+    """
+
+    def __init__(self, collectives: Collectives) -> None:
         self._collectives = collectives
-        self._workers = num_workers
-        self._index = index
         self._has_logged = False
+        self.inputs = InputWatch()
         with tf.device("CPU:0"):
             self._steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="watched_steps")
             self._first = tf.Variable(0, dtype=tf.int64, trainable=False, name="step_without_loss")
@@ -31,25 +38,47 @@ class LossWatch:
     def begin(self) -> None:
         """Start to count steps."""
         self._has_logged = False
+        self.inputs.begin()
         self._steps.assign(0)
         self._first.assign(0)
 
-    def see(self, loss: tf.Tensor, present: tf.Tensor) -> None:
-        """Check the loss of a step; ``present`` is false if this worker has no examples in it."""
-        self.note(present & ~tf.reduce_all(tf.math.is_finite(loss)))
+    def see(self, loss: tf.Tensor, present: tf.Tensor, *, is_first: bool = True) -> None:
+        """Check a loss of a step.
 
-    def note(self, bad: tf.Tensor) -> None:
-        """Count a step, and whether its loss is not finite."""
+        Args:
+            loss: The loss.
+            present: Whether this worker has examples in the step.
+            is_first: Whether it is the first loss of the step.
+        """
+        self.note(present & ~tf.reduce_all(tf.math.is_finite(loss)), is_first=is_first)
+
+    def note(self, bad: tf.Tensor, *, is_first: bool = True) -> None:
+        """Count a step, if this is its first loss, and whether its loss is not finite."""
         with tf.device("CPU:0"):
-            step = self._steps.assign_add(1, read_value=True)
+            step = self._steps.assign_add(1 if is_first else 0, read_value=True)
             self._first.assign(tf.where(bad & (self._first == 0), step, self._first))
 
-    def report(self) -> None:
-        """Log once, on all workers, which worker had a loss that is not finite. All workers must call it."""
-        own = tf.one_hot(self._index, self._workers, on_value=self._first, off_value=tf.constant(0, tf.int64))
-        (steps,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])
-        first = {worker: int(step) for worker, step in enumerate(steps) if step > 0}
-        if first and not self._has_logged:
+    def numbers(self, logs: Mapping[str, Any]) -> tuple[int, int, int]:
+        """Return what the peers must know: the first step with a bad loss, and two flags.
+
+        Args:
+            logs: The logs of an epoch. If they are finite on all workers, a loss that was not finite did no
+                harm: an optimizer that scales the loss, or the user's step, has left it out.
+        """
+        finite = all(map(_is_finite, logs.values()))
+        return int(self._first.numpy()), int(not finite), int(self.inputs.first.numpy().any())
+
+    def report(self, table: np.ndarray[Any, Any]) -> None:
+        """Log once, on all workers, what was not finite, and where. All workers must call it.
+
+        Args:
+            table: The ``numbers()`` of each worker.
+        """
+        if table[:, 2].any():
+            for worker, text in enumerate(self._collectives.exchange(self.inputs.describe())):
+                self.inputs.warn(text, worker)
+        first = {worker: int(step) for worker, step in enumerate(table[:, 0]) if step > 0}
+        if first and table[:, 1].any() and not self._has_logged:
             self._has_logged = True
             worker, step = min(first.items(), key=lambda item: item[1])
             log.warning(
@@ -59,3 +88,10 @@ class LossWatch:
                 worker,
                 step,
             )
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return bool(np.isfinite(np.asarray(value, float)).all())
+    except (TypeError, ValueError):  # a log of the user that is no number
+        return True

@@ -22,6 +22,7 @@ from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_sh
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.nan_loss import LossWatch
 from tfdistr.strategies.join import training_jobs
+from tfdistr.strategies.same_calls import SameCalls
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,11 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             )
         if self.collectives is not None:
             #: Finds the worker whose loss was the first that is not finite.
-            self.watch = LossWatch(self.collectives, self.num_workers, self.worker_index)
+            self.watch = LossWatch(self.collectives)
+            #: Checks that callbacks make the same calls.
+            self.same_calls = SameCalls(self.collectives)
+        #: Compares the models of the workers in the running training (``Agreement``); None without peers.
+        self.agreement: Any = None
         #: The context of the running step.
         self.step = StepContext()
         #: The type in which the gradients of Keras's step are sent; None for their own type.
@@ -200,6 +205,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             return self._own(value)
         if self.collectives is None:
             return super().on_reduce(op, value, destinations, options)
+        self._before_call("a read of a value of all workers, such as a metric")
         return self.collectives.all_reduce(op, [self._own(value)])[0]
 
     def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
@@ -225,6 +231,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self._need_all("gather values")
         if self.collectives is None:
             return super().on_gather(value, destinations, axis, options)
+        self._before_call("a gather of values")
         return self.collectives.all_gather(self._own(value), axis)
 
     def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
@@ -234,6 +241,8 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         if call is not None:
             let_keras_build(call.model)
         if self.calls is not None:
+            if call is not None:
+                self._before_call(f"{call.method}()")
             self.calls.dataset_given(dataset)
         elif call is not None:
             if self.virtual is not None:
@@ -270,6 +279,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         if self.shares_initial_values and not tf.executing_eagerly():
             check_no_strange_optimizer()
         if self.collectives is not None and tf.executing_eagerly():
+            self._before_call("a new variable")
             kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
             check_variable(self.collectives, self.worker_index, name, kind)
             if (name or "").endswith("learning_rate") and value.shape.rank == 0:
@@ -298,6 +308,11 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         chiefs = self.collectives.from_chief([variable.read_value() for variable in local])
         for variable, value in zip(local, chiefs, strict=True):
             variable.assign(value)
+
+    def _before_call(self, call: str) -> None:
+        """Check, in a callback, that the peers make the same call."""
+        if tf.executing_eagerly():
+            self.same_calls.before(call)
 
     def _need_all(self, what: str) -> None:
         if self.step.local_only:

@@ -49,7 +49,9 @@ class StepProbe:
         self._optimizers = tf_internals.optimizers_of(model) if kind == "train" else []
         seeds = self._seeds()
         found = [*tf_internals.variables_of(model), *model.metrics_variables, *seeds]
-        watched = extended.watch.variables if extended.collectives is not None else []
+        watched: list[tf.Variable] = []
+        if extended.collectives is not None:
+            watched = [*extended.watch.variables, *extended.watch.inputs.variables]
         self._variables = {id(own): own for own in map(self._own, [*found, *watched])}
         paths = {id(self._own(variable)): _path(variable) for variable in [*found, *watched]}
         # Several variables may have one path.

@@ -1,0 +1,188 @@
+"""Callbacks that do, and that do not, the same on all workers, under the strategy, as one worker of two.
+
+Usage: callbacks_apart.py OWN   (writes OWN/<index>.json: what each part gave on this worker)
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+import tfdistr
+
+strategy = tfdistr.MultiWorkerMirroredStrategy(start_timeout=60)
+
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+OWN, INDEX = Path(sys.argv[1]), strategy.worker_index
+layers = keras.layers
+X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+Y = X[:, :1] * 2
+said: list[str] = []
+
+
+class Messages(logging.Handler):
+    """Keeps what tfdistr warns of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said.append(record.getMessage())
+
+
+logging.getLogger("tfdistr").addHandler(Messages(logging.WARNING))
+
+
+class Skipping(keras.Model):
+    """A model whose step leaves out a loss that is not finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(1)
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        return self.dense(inputs)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.boolean_mask(tf.square(y - self(x, training=True)), y > 3.0))
+            scaled = self.optimizer.scale_loss(loss)
+        found = tape.gradient(scaled, self.trainable_variables)
+        finite = [tf.where(tf.math.is_finite(each), each, tf.zeros_like(each)) for each in found]
+        self.optimizer.apply(finite, self.trainable_variables)
+        return {"loss": tf.where(tf.math.is_finite(loss), loss, 0.0)}
+
+
+class Normalizing(keras.Model):
+    """A model around a layer that it calls with this argument ``training``, or with its own."""
+
+    def __init__(self, layer: keras.Layer, training: bool | None = None) -> None:
+        super().__init__()
+        self.layer, self.dense, self.training = layer, layers.Dense(1), training
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        return self.dense(self.layer(inputs, training=training if self.training is None else self.training))
+
+
+def make() -> keras.Model:
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(3, "relu", name="first"), layers.Dense(1)])
+        model.compile("adam", "mse", metrics=["mae"])
+    return model
+
+
+def fit(model: keras.Model, *callbacks: Any, x: Any = X) -> list[str]:
+    """The lines of the error of three epochs, or the warnings."""
+    said.clear()
+    data = tf.data.Dataset.from_tensor_slices((x, Y)).batch(8)
+    try:
+        model.fit(data, epochs=3, verbose=0, callbacks=list(callbacks))
+    except tfdistr.TfdistrError as error:
+        return f"{type(error).__name__}: {error}".splitlines()
+    return list(said)
+
+
+def at(hook: str, call: Any, *, on: Any = (0, 1)) -> keras.callbacks.Callback:
+    """A callback that calls ``call`` on some workers, in the hook of this name."""
+    return keras.callbacks.LambdaCallback(**{hook: lambda *_, **__: call() if INDEX in on else None})
+
+
+def calls() -> object:
+    model = make()
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+
+    def new_variable() -> None:
+        with strategy.scope():
+            keras.Variable(1.0)
+
+    alone = {
+        "on_epoch_end": lambda: model.predict(X, verbose=0),
+        "on_epoch_begin": lambda: model.evaluate(data, verbose=0),
+        "on_train_begin": lambda: model.fit(data, verbose=0),
+        "on_train_batch_begin": lambda: float(model.metrics[0].result()),
+        "on_train_batch_end": lambda: model.predict(X, verbose=0),
+        "on_train_end": new_variable,
+    }
+    return {hook: fit(model, at(hook, call, on=(0,))) for hook, call in alone.items()}
+
+
+def together() -> object:
+    model, seen = make(), []
+    fit(model, at("on_epoch_end", lambda: seen.append(model.predict(X, verbose=0).ravel()[:3].tolist())))
+    return seen
+
+
+def changes() -> object:
+    model = make()
+    rate = model.optimizer
+    kernel = model.get_layer("first").kernel
+    by_chief = tfdistr.chief_only(at("on_epoch_end", lambda: setattr(rate, "learning_rate", 0.5)))
+    of_all = at("on_epoch_end", lambda: kernel.assign(kernel * 0.5))
+    bits = fit(model, at("on_epoch_end", lambda: kernel.assign(kernel * (1 + 1e-6)), on=(1,)))
+    return {
+        "rounding": bits,
+        "weight": fit(make_again(model), at("on_epoch_end", lambda: kernel.assign(kernel * 2), on=(1,))),
+        "rate": fit(make_again(model), by_chief),
+        "all": fit(make_again(model), of_all),
+    }
+
+
+def make_again(model: keras.Model) -> keras.Model:
+    """Give a model the same values on all workers again."""
+    for variable in [*model.variables, *model.optimizer.variables]:
+        variable.assign(keras.ops.zeros_like(variable) + 1)
+    return model
+
+
+def numbers() -> object:
+    model, seen = make(), []
+
+    def read() -> None:
+        rate, steps = model.optimizer.learning_rate, model.optimizer.iterations
+        total = model.metrics[0].variables[0]
+        seen.append([float(rate), int(steps), f"{float(rate.value):.1e}", complex(steps).real, rate < 0.01])
+        for value in (total, total.value):
+            assert float(value) == np.asarray(value) == keras.ops.convert_to_numpy(value) == value.numpy()
+        assert [5, 6, 7][int(steps.value) // 4 - 1] == 4 + int(steps) // 4
+
+    said = fit(model, at("on_epoch_end", read))
+    return [said, [[*row[:4], bool(row[4])] for row in seen]]
+
+
+def normalized() -> object:
+    names = ("inner", "off", "inner_off", "frozen")
+    with strategy.scope():
+        norms = {name: layers.BatchNormalization(name=name) for name in names}
+        norms["frozen"].trainable = False
+        models = {
+            "inner": Normalizing(keras.Sequential([norms["inner"]])),
+            "off": Normalizing(norms["off"], training=False),
+            "inner_off": Normalizing(keras.Sequential([norms["inner_off"]]), training=False),
+            "frozen": Normalizing(norms["frozen"]),
+        }
+        for model in models.values():
+            model.compile("sgd", "mse")
+    return {name: fit(model) for name, model in models.items()}
+
+
+def not_numbers() -> object:
+    missing = np.where(np.arange(32)[:, np.newaxis] == 13, np.nan, X).astype("float32")
+    with strategy.scope():
+        inputs = {"whole": keras.Input((4,)), "part": keras.Input((4,))}
+        known = keras.ops.where(keras.ops.isnan(inputs["part"]), 0.0, inputs["part"])
+        model = keras.Model(inputs, layers.Dense(1)(inputs["whole"] + known))
+        model.compile("adam", "mse")
+        skipping = Skipping()
+        skipping.compile("sgd")
+    return {"missing": fit(model, x={"whole": X, "part": missing}), "skipped": fit(skipping)}
+
+
+found = {part.__name__: part() for part in (calls, together, changes, numbers, normalized, not_numbers)}
+(OWN / f"{INDEX}.json").write_text(json.dumps(found))
