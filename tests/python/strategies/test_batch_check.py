@@ -23,7 +23,7 @@ WARNED = {
     "mean before zeros": "because the layer 'centred_1' uses several rows",
     "hard examples": "because train_step() uses several rows",
     "moving codes": "the variable codes/codes differs",
-    "counted rows": "the variable rows/rows differs by 50 %",
+    "counted rows": "the variable rows/rows differs",
     "the largest as a log": "the log largest differs",
     NOT_FINITE: "the gradient is not finite",
 }
