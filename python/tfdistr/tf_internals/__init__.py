@@ -48,6 +48,7 @@ from tfdistr.tf_internals.keras_optimizers import (
     optimizers_of,
     row_lookups,
     trained_variables,
+    with_inner_optimizers,
 )
 from tfdistr.tf_internals.keras_own import (
     TRACE_IN_PROCESS,
@@ -60,6 +61,15 @@ from tfdistr.tf_internals.keras_own import (
     undisturbed_random_numbers,
     variables_of,
     whole_configs,
+)
+from tfdistr.tf_internals.keras_parts import (
+    WRAPPERS,
+    GraphCall,
+    given_losses,
+    graph_calls,
+    input_ranks,
+    named,
+    wrapped_function,
 )
 from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
 from tfdistr.tf_internals.pipelines import (
