@@ -49,6 +49,7 @@ from tfdistr.tf_internals.keras_optimizers import (
     optimizers_of,
     row_lookups,
     trained_variables,
+    with_inner_optimizers,
 )
 from tfdistr.tf_internals.keras_own import (
     TRACE_IN_PROCESS,
@@ -62,6 +63,15 @@ from tfdistr.tf_internals.keras_own import (
     undisturbed_random_numbers,
     variables_of,
     whole_configs,
+)
+from tfdistr.tf_internals.keras_parts import (
+    WRAPPERS,
+    GraphCall,
+    given_losses,
+    graph_calls,
+    input_ranks,
+    named,
+    wrapped_function,
 )
 from tfdistr.tf_internals.keras_scope import compiling, on_new_variable, strangers, strategy_of, was_trained
 from tfdistr.tf_internals.keras_step import (
