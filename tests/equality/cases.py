@@ -17,6 +17,7 @@ as they are), `distributed_fit()` as they are; `evaluate` gets a pipeline and `p
 
 import cases_of_data as cases_of_data
 import cases_of_models as cases_of_models
+import cases_of_own_steps as cases_of_own_steps
 import cases_of_rounding as cases_of_rounding
 import cases_of_steps as cases_of_steps
 import cases_of_virtual as cases_of_virtual

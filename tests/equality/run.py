@@ -43,8 +43,8 @@ def main() -> int:
     names = chosen(options.cases)
     if not names:
         parser.error(f"no case has this in its name: {' '.join(options.cases)}")
-    if not options.virtual:
-        names = [name for name in names if not CASES[name].only_virtual]
+    kind = "not_virtual" if options.virtual else "only_virtual"
+    names = [name for name in names if not getattr(CASES[name], kind)]
     ways = options.way or WAYS
     if options.communication == "mirrored":
         names = [name for name in names if not CASES[name].not_mirrored]

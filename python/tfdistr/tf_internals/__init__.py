@@ -61,6 +61,7 @@ from tfdistr.tf_internals.keras_own import (
     variables_of,
     whole_configs,
 )
+from tfdistr.tf_internals.keras_states import stateful_layers, states_of_rows
 from tfdistr.tf_internals.keras_step import keras_prediction, keras_step, loss_shares, overridden
 from tfdistr.tf_internals.pipelines import (
     dense_slices,
@@ -88,6 +89,7 @@ from tfdistr.tf_internals.runtime import (
     device_of,
     failed_tasks,
     get_key,
+    is_part_of,
     loop_of,
     make_again,
     onednn_is_on,
