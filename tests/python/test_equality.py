@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 # On two workers. `make equality` has all cases on two and three, with COMMUNICATION=mirrored on devices.
 ON_WORKERS = [
     ("drop-in", "masked_tokens"), ("drop-in", "last_batch_smaller_than_workers"),
-    ("distributed_fit", "custom_train_step"),
+    ("drop-in", "accumulated_gradients"), ("distributed_fit", "custom_train_step"),
 ]  # fmt: skip
 
 
