@@ -53,6 +53,7 @@ class Case:
         drop_in_only: Why there is no such case for ``distributed_fit``; empty if there is.
         not_mirrored: Why several devices of one process cannot train it; empty if they can.
         only_virtual: Why only virtual workers can train it with the same result; empty if all can.
+        not_virtual: Why virtual workers cannot train it; empty if they can.
         known: Why it is known to miss its bound or to fail; empty if it does not. If it then does not fail,
             that is a failure.
         expects: What may come of it on several workers: "equal" results, or something "said" (a warning or a
@@ -78,6 +79,7 @@ class Case:
     drop_in_only: str = ""
     not_mirrored: str = ""
     only_virtual: str = ""
+    not_virtual: str = ""
     known: str = ""
     expects: str = "equal"
     because: str = ""

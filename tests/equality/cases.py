@@ -19,6 +19,7 @@ import cases_of_data as cases_of_data
 import cases_of_models as cases_of_models
 import cases_of_nets as cases_of_nets
 import cases_of_ordinary as cases_of_ordinary
+import cases_of_own_steps as cases_of_own_steps
 import cases_of_rounding as cases_of_rounding
 import cases_of_steps as cases_of_steps
 import cases_of_virtual as cases_of_virtual

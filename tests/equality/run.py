@@ -49,8 +49,8 @@ def main() -> int:
         parser.error(f"no case has this in its name: {' '.join(options.cases)}")
     if options.virtual:  # the shares of virtual workers are a matter of their own
         names = [name for name in names if CASES[name].expects == "equal"]
-    else:
-        names = [name for name in names if not CASES[name].only_virtual]
+    kind = "not_virtual" if options.virtual else "only_virtual"
+    names = [name for name in names if not getattr(CASES[name], kind)]
     ways = options.way or WAYS
     if options.communication == "mirrored":
         names = [name for name in names if not CASES[name].not_mirrored]

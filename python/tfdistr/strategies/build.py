@@ -25,10 +25,12 @@ def has_known_shapes(element_spec: Any) -> bool:
     )
 
 
-def batch_of_zeros(element_spec: Any) -> Any:
-    """Make a batch of zeros. The shapes of the batch must be known."""
+def batch_of_zeros(element_spec: Any, model: keras.Model | None) -> Any:
+    """Make a batch of zeros for a model. The shapes of the batch must be known."""
+    inputs = getattr(model, "inputs", None) or ()
+    fixed = next((tensor.shape[0] for tensor in inputs if tensor.shape[0]), None)  # Input(batch_shape=...)
     return tf.nest.map_structure(
-        lambda spec: tf.zeros([spec.shape[0] or _ROWS, *spec.shape[1:]], spec.dtype), element_spec
+        lambda spec: tf.zeros([fixed or spec.shape[0] or _ROWS, *spec.shape[1:]], spec.dtype), element_spec
     )
 
 
@@ -37,11 +39,12 @@ class WithoutFirstLook:
 
     Args:
         dataset: Batches whose shapes are known.
+        model: The model that Keras builds.
         distributed: The same batches for the replicas of a strategy; by default the dataset itself.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, distributed: Any = None) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: tf.data.Dataset, model: keras.Model, distributed: Any = None) -> None:
+        self._dataset, self._model = dataset, model
         self._distributed = dataset if distributed is None else distributed
 
     @property
@@ -52,7 +55,7 @@ class WithoutFirstLook:
     def __iter__(self) -> Iterator[Any]:
         if not tf_internals.keras_builds_model():
             return iter(self._distributed)
-        return iter(tf.data.Dataset.from_tensors(batch_of_zeros(self.element_spec)))
+        return iter(tf.data.Dataset.from_tensors(batch_of_zeros(self.element_spec, self._model)))
 
 
 def build(
@@ -70,20 +73,33 @@ def build(
         training: Whether the model will train; otherwise it will be evaluated.
     """
     if has_known_shapes(data.element_spec):
-        batch = batch_of_zeros(data.element_spec)
+        batch = batch_of_zeros(data.element_spec, model)
     else:
         batch = data.example if isinstance(data, WorkerData) else next(iter(data))
     _build(model, batch, optimizer=optimizer, training=training)
 
 
 def _build(model: keras.Model, batch: Any, *, optimizer: bool, training: bool) -> None:
-    if has_call(model):
-        with tf_internals.overridden(model, "optimizer", None), model.distribute_strategy.scope():
-            tf_internals.build(model, batch)
-    build_by_step(model, batch, training=training, optimizers=optimizer)
-    if has_call(model) and optimizer:  # last: it trains all weights
+    called = has_call(model) and _build_by_call(model, batch, training=training)
+    build_by_step(model, batch, training=training, optimizers=optimizer, called=called)
+    if called and optimizer:  # last: it trains all weights
         with model.distribute_strategy.scope():
             tf_internals.build(model, batch)
+
+
+def _build_by_call(model: keras.Model, batch: Any, *, training: bool) -> bool:
+    """Build a model by a call with the inputs of a batch; return False if only its own step can call it.
+
+    Keras's call has ``x`` alone. A step may call the model with the whole batch, such as three images.
+    """
+    try:
+        with tf_internals.overridden(model, "optimizer", None), model.distribute_strategy.scope():
+            tf_internals.build(model, batch)
+    except Exception:
+        if not tf_internals.overrides(model, "train_step" if training else "test_step"):
+            raise
+        return False
+    return True
 
 
 def has_call(model: keras.Model) -> bool:
@@ -103,22 +119,37 @@ def let_keras_build(model: keras.Model) -> None:
     tf_internals.build_instead(model, by_step)
 
 
-def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, optimizers: bool = True) -> None:
+def build_by_step(
+    model: keras.Model,
+    batch: Any,
+    *,
+    training: bool = True,
+    optimizers: bool = True,
+    called: bool | None = None,
+) -> None:
     """Build parts that only the steps of a model use, by a trace of a step without effects.
 
     They are the layers of a model without ``call()``, layers that ``compute_loss()`` uses, and optimizers
     other than ``model.optimizer``. Each optimizer is built for the variables that the step passes to it, as
     in a process without a strategy. Workers cannot create them in their steps: the initial values are the
     chief's.
+
+    Args:
+        model: The model.
+        batch: A batch for its step.
+        training: Whether the model will train; otherwise it will be evaluated.
+        optimizers: Whether to create the variables of optimizers.
+        called: Whether a call has built the model; by default whether it has ``call()``.
     """
+    called = has_call(model) if called is None else called
     name = "train_step" if training else "test_step"
-    own = (name, "compute_loss") if has_call(model) else (name,)  # Keras's own step needs call()
+    own = (name, "compute_loss") if called else (name,)  # Keras's own step needs call()
     if not any(tf_internals.overrides(model, method) for method in own):
         return
-    if model.run_eagerly and has_call(model):
+    if model.run_eagerly and called:
         return  # its step can create them
     found = tf_internals.optimizers_of(model) if optimizers and training else []
-    if has_call(model):  # Keras builds it for all weights
+    if called:  # Keras builds it for all weights
         found = [optimizer for optimizer in found if optimizer is not model.optimizer]
     unbuilt = [optimizer for optimizer in found if not optimizer.built]
     if unbuilt or not all(layer.built for layer in tf_internals.all_layers(model)):
@@ -127,7 +158,7 @@ def build_by_step(model: keras.Model, batch: Any, *, training: bool = True, opti
             for optimizer in unbuilt:
                 if id(optimizer) in trained:
                     optimizer.build(trained[id(optimizer)])
-    if not has_call(model):
+    if not called:
         model.built = True
 
 

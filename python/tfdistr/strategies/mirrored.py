@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
-from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
+from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
     at_least_one,
@@ -113,8 +113,9 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
         if call is not None:
             let_keras_build(call.model)
         distributed = super().experimental_distribute_dataset(dataset, options)
-        known = call is not None and has_known_shapes(dataset.element_spec)
-        return WithoutFirstLook(dataset, distributed) if known else distributed
+        if call is None or not has_known_shapes(dataset.element_spec):
+            return distributed
+        return WithoutFirstLook(dataset, call.model, distributed)
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run ``fn`` on every replica; see ``tf.distribute.Strategy.run``."""
@@ -241,11 +242,12 @@ class _Replicas(tf_internals.MirroredExtended):
                 tf_internals.optimizer_hooks(
                     model,
                     lambda loss: mean().scale_loss(loss),
-                    lambda _, *arguments: mean().apply(*arguments),
+                    lambda *arguments: mean().apply(*arguments),
                 ),
                 tf_internals.loss_shares(
                     model, lambda divisor: mean().share(divisor), lambda: mean().weight()
                 ),
+                sums_from_tapes(),
             ):
                 yield lambda batch: self._step(model, batch)
         finally:

@@ -32,7 +32,7 @@ from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import peer_message
 from tfdistr.strategies.batch_statistics import BatchStatistics
 from tfdistr.strategies.common_random_numbers import draw_alike
-from tfdistr.strategies.exact.loss_weighting import exact_step, replica_of
+from tfdistr.strategies.exact.loss_weighting import predict_exactly, run_exactly
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, addresses, join, start_error
@@ -152,6 +152,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             if joined.collectives is not None:
                 cluster_resolver = None  # TensorFlow starts no server
             communication = "auto" if communication == "mpi" else communication
+        #: The logs of the last step of Keras.
+        self._logs: list[Any] = []
         collectives, lifelines = joined
         used = nccl_or_ring(communication)
         options = tf.distribute.experimental.CommunicationOptions(
@@ -277,28 +279,31 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             extended.watch.inputs.see(tf.nest.map_structure(extended.local, args[0]))
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
-        keras_step = tf_internals.keras_step(fn)
-        predicts = keras_step is None and tf_internals.keras_prediction(fn) is not None
-        if extended.collectives is None or not (keras_step or predicts):
+        keras_step = tf_internals.keras_step(fn, inline=True)
+        predicting = None if keras_step else tf_internals.keras_prediction(fn)
+        collectives = extended.collectives
+        if collectives is None or (keras_step is None and predicting is None):
             outputs = super().run(fn, args=args, kwargs=kwargs, options=options)
             return flat_logs(outputs) if keras_step else outputs
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)
+
+        def run(fn: Callable[..., Any], batch: Any) -> Any:
+            whole = super(MultiWorkerMirroredStrategy, self).run
+            return whole(fn, args=(batch, *others), kwargs=kwargs, options=options)
+
         if keras_step is None:
-            replica = replica_of(extended, extended.collectives, data)
-            return super().run(replica.enclose(fn), args=(data, *others), kwargs=kwargs, options=options)
+            return predict_exactly(extended, collectives, predicting, fn, data, run)
         model, fn = keras_step
-        with (
-            self._batch_statistics.noted(model),
-            exact_step(extended, extended.collectives, model, data) as (batch, replica),
-        ):
-            step = replica.enclose(fn)
-            return flat_logs(super().run(step, args=(batch, *others), kwargs=kwargs, options=options))
+        with self._batch_statistics.noted(model):
+            logs = run_exactly(extended, collectives, model, fn, data, run)
+        self._logs = tf.nest.flatten(logs)
+        return logs
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.
 
-        Two uses by Keras's ``fit`` are special. A scalar with ``axis=0`` (the logs of a step) is the worker's
+        Two uses by Keras's ``fit`` are special. A log of a step, or a scalar with ``axis=0``, is the worker's
         own value. A nested batch with ``axis=None`` (Keras builds a model from the shapes of a first batch)
         is the local batch. Other nested values are reduced one by one.
         """
@@ -312,7 +317,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 if axis is None and all(isinstance(part, tf.distribute.DistributedValues) for part in parts):
                     return local
                 return tf.nest.pack_sequence_as(value, [self.reduce(reduce_op, part, axis) for part in parts])
-            if axis is not None and getattr(local, "shape", None) == ():
+            if axis is not None and getattr(local, "shape", ()) == ():
+                return local
+            if axis is not None and any(local is log for log in self._logs):
                 return local
         return super().reduce(reduce_op, value, axis)
 

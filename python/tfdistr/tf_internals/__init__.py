@@ -74,6 +74,7 @@ from tfdistr.tf_internals.keras_parts import (
     wrapped_function,
 )
 from tfdistr.tf_internals.keras_scope import compiling, on_new_variable, strangers, strategy_of, was_trained
+from tfdistr.tf_internals.keras_states import stateful_layers, states_of_rows
 from tfdistr.tf_internals.keras_step import (
     OverBatch,
     RowsOfAll,
@@ -118,6 +119,7 @@ from tfdistr.tf_internals.runtime import (
     device_of,
     failed_tasks,
     get_key,
+    is_part_of,
     loop_of,
     make_again,
     onednn_is_on,

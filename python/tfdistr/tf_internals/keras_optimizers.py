@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -35,15 +36,19 @@ def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
         yield value
     elif isinstance(value, list | tuple | dict):
         for part in value.values() if isinstance(value, dict) else value:
-            if isinstance(part, keras.optimizers.Optimizer):
-                yield part
+            yield from _parts(part)
 
 
 def with_inner_optimizers(optimizer: Any) -> list[keras.optimizers.Optimizer]:
-    """Return an optimizer and those in it: of a LossScaleOptimizer, or of a MultiOptimizer (Keras 3.14)."""
-    inner = getattr(optimizer, "inner_optimizer", None)
-    parts = [inner] if inner is not None else getattr(optimizer, "optimizers", ())
-    return [optimizer, *(each for part in parts for each in with_inner_optimizers(part))]
+    """Return an optimizer and those that it holds, as a LossScaleOptimizer and other wrappers do."""
+    found = {id(optimizer): optimizer}
+    left = [optimizer]
+    while left:
+        for value in vars(left.pop()).values():
+            new = {id(part): part for part in _parts(value) if id(part) not in found}
+            found |= new
+            left += new.values()
+    return list(found.values())
 
 
 def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
@@ -84,39 +89,69 @@ def optimizer_hooks(
 ) -> Iterator[None]:
     """Make the optimizers of a model call ``scale`` and ``apply`` in a step, within the context.
 
-    Their methods are overridden on the optimizer objects of this model, no others.
+    Their methods are overridden on the optimizer objects of this model, no others. An optimizer may have an
+    ``apply_gradients`` or an ``apply`` of its own, which clips gradients, for example.
 
     Args:
         scale: Applied to a loss before the ``scale_loss`` of an optimizer.
-        apply: Called in place of ``apply(gradients, variables)``, with the optimizer before these arguments,
-            and after them the optimizer's own ``apply`` for gradients that are already summed.
+        apply: Called in place of ``apply_gradients`` or ``apply``, with the optimizer, gradients, variables,
+            and the optimizer's own method for gradients that are already summed.
     """
     with contextlib.ExitStack() as stack:
         for optimizer in optimizers_of(model):
             stack.enter_context(_summed(optimizer))
-            stack.enter_context(overridden(optimizer, "apply", _apply_hook(optimizer, apply)))
-            stack.enter_context(overridden(optimizer, "scale_loss", _scale_hook(optimizer, scale)))
+            hooks = _Hooks(optimizer, scale, apply)
+            for name in ("apply_gradients", "apply", "scale_loss"):
+                stack.enter_context(overridden(optimizer, name, getattr(hooks, name)))
         yield
 
 
-def _apply_hook(optimizer: Any, apply: Callable[..., Any]) -> Callable[..., Any]:
-    own = optimizer.apply
+class _Hooks:
+    """The methods that override those of an optimizer; see ``optimizer_hooks``."""
 
-    def hook(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        return apply(optimizer, list(grads), trainable_variables, own)
+    def __init__(self, optimizer: Any, scale: Callable[[Any], Any], apply: Callable[..., Any]) -> None:
+        self._optimizer, self._scale, self._apply = optimizer, scale, apply
+        self._apply_gradients_of, self._apply_of = optimizer.apply_gradients, optimizer.apply
+        self._scale_loss_of = optimizer.scale_loss
+        # Replicas of one process have a thread each, one of which waits in the middle of it.
+        self._within = threading.local()
 
-    return hook
+    def scale_loss(self, loss: Any) -> Any:
+        return self._scale_loss_of(self._scale(loss))
+
+    def apply_gradients(self, grads_and_vars: Any) -> Any:
+        gradients, variables = zip(*grads_and_vars, strict=True)
+        return self._apply(self._optimizer, as_tensors(gradients), list(variables), self._of_sums)
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        if getattr(self._within, "apply_gradients", False):
+            return self._apply_of(grads, trainable_variables)
+        return self._apply(self._optimizer, as_tensors(grads), trainable_variables, self._apply_of)
+
+    def _of_sums(self, gradients: Sequence[Any], variables: Any) -> Any:
+        self._within.apply_gradients = True
+        try:
+            return self._apply_gradients_of(list(zip(gradients, variables, strict=True)))
+        finally:
+            self._within.apply_gradients = False
 
 
-def _scale_hook(optimizer: Any, scale: Callable[..., Any]) -> Callable[[Any], Any]:
-    own = optimizer.scale_loss
-    return lambda loss: own(scale(loss))
+def as_tensors(gradients: Sequence[Any]) -> list[Any]:
+    """Return gradients, of which those that a step has kept in variables are read."""
+    kept = (tf.Variable, keras.Variable)
+    return [tf.convert_to_tensor(g) if isinstance(g, kept) else g for g in gradients]
 
 
-def apply_sums(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Any) -> Any:
-    """Change the weights with gradients that are already summed over the replicas."""
+def apply_sums(
+    optimizer: keras.optimizers.Optimizer, own: Apply, gradients: Sequence[Any], variables: Any
+) -> Any:
+    """Change the weights with ``own`` and gradients that are already summed over the replicas.
+
+    Args:
+        own: What ``optimizer_hooks`` gave with the optimizer.
+    """
     with _summed(optimizer):
-        return optimizer.apply(gradients, variables)
+        return own(gradients, variables)
 
 
 @contextlib.contextmanager
@@ -227,7 +262,7 @@ def _together(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an optimizer's ``apply`` so that it starts only when all gradients exist."""
 
     def apply_together(grads: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        grads = list(grads)
+        grads = as_tensors(grads)
         if any(grad is not None for grad in grads):
             grads = tf.tuple(grads)
         return apply(grads, *args, **kwargs)

@@ -34,7 +34,8 @@ def keras_step(
         return None
     own = inspect.getattr_static(owner, fn.__name__).python_function
     if inline and not tf.executing_eagerly():
-        own = tf.autograph.to_graph(own)
+        with contextlib.suppress(Exception):  # TensorFlow runs what it cannot convert as it is
+            own = tf.autograph.to_graph(own)
     plain = types.MethodType(own, owner)
     return owner, plain if inline or tf.executing_eagerly() else tf.function(plain)
 

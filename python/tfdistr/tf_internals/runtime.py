@@ -115,6 +115,16 @@ def take_back_sigterm() -> None:
         signal.signal(signal.SIGTERM, handler)
 
 
+def is_part_of(graph: Any, whole: Any) -> bool:
+    """Return whether a graph is ``whole`` or that of a branch or a loop in it; None stands for eager mode.
+
+    (``FuncGraph.outer_graph`` and ``is_control_flow_graph`` have no public names.)
+    """
+    while graph is not whole and getattr(graph, "is_control_flow_graph", False):
+        graph = graph.outer_graph
+    return bool(graph is whole)
+
+
 def context_initialized() -> bool:
     """Return whether TensorFlow has started its devices. After that, no server can be configured."""
     return _context.context()._context_handle is not None

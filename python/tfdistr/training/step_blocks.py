@@ -216,12 +216,13 @@ class Steps:
         known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known_rows else []
         one = self._one.get_concrete_function(self._spec, *known)
         form = one.structured_outputs
-        nothing = tf.nest.map_structure(lambda part: tf.zeros([s or 0 for s in part.shape], part.dtype), form)
-        shapes = tf.nest.map_structure(lambda part: part.shape, form)
+        specs = _tensors(form)
+        nothing = [tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in specs]
+        shapes = [spec.shape for spec in specs]
 
         def step(number: tf.Tensor, _: Any, *clocks: tf.Tensor) -> tuple[Any, ...]:
             if not clocks:
-                return number + 1, self._one(*arguments(number))
+                return number + 1, _tensors(self._one(*arguments(number)))
             waited, ended = clocks
             asked = _time_after(number)
             with tf.control_dependencies([asked]):
@@ -230,17 +231,24 @@ class Steps:
             waited = _add_wait(waited, asked, ended, now)
             # Otherwise a thread that has both to do could take the step first, and then the time.
             with tf.control_dependencies([now, ended]):
-                outputs = self._one(*given)
+                outputs = _tensors(self._one(*given))
             return number + 1, outputs, waited, _time_after(outputs)
 
         with tf_internals.loop_of(one):
-            _, *results = tf.while_loop(
+            _, found, *times = tf.while_loop(
                 lambda number, *others: number < count,
                 step,
                 (tf.constant(0), nothing, *clocks),
                 shape_invariants=(tf.TensorShape([]), shapes, *(clock.shape for clock in clocks)),
             )
-        return tuple(results)
+        results = iter(found)
+        outputs = [None if part is None else next(results) for part in tf.nest.flatten(form)]
+        return tf.nest.pack_sequence_as(form, outputs), *times
+
+
+def _tensors(outputs: Any) -> list[Any]:
+    """Return the outputs of a step that are not None, which no loop of TensorFlow takes."""
+    return [part for part in tf.nest.flatten(outputs) if part is not None]
 
 
 def _time_after(values: Any) -> tf.Tensor:

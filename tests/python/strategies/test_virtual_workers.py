@@ -103,6 +103,8 @@ REFUSED = {
     "an optimizer made in a step": "must be an attribute of the model.*of the class SGD",
     "weights read after the update, in eager mode": r"not with run_eagerly=True.*kernel after apply\(\)",
     "weights read after the update, in a branch": r"a TensorFlow loop or branch.*kernel after apply\(\)",
+    "an update in a branch": r"can apply an optimizer in the step itself only.*optimizer 'sgd",
+    "states of a recurrent layer": "cannot keep its states.*stateful=True of the layer 'gru",
     "a metric that does not add": "variables of metrics must be sums.*largest/value that is no addition",
     "an exchange in eager mode": "may exchange values between replicas.*run_eagerly",
     "a loop of one's own": "runs the steps of Keras's fit, evaluate and predict only.*lambda",

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
+from tfdistr.strategies.exact.tape_sums import TapeSums
 from tfdistr.utils.describe import describe
 
 _ATTRIBUTE = "tfdistr_step"
@@ -20,6 +21,8 @@ class Weights(Protocol):
 
     @property
     def loss_is_weighted(self) -> bool: ...
+
+    tapes: TapeSums | None
 
     def weight(self) -> tf.Tensor: ...
 
@@ -34,7 +37,7 @@ class ReplicaStep:
     """
 
     def __init__(self, weights: Weights, present: tf.Tensor | None, index: Any, count: int) -> None:
-        self._weights = weights
+        self.weights = weights
         self._present = present
         self._index, self._count = index, count
         self._reduce: Callable[..., Any] | None = None
@@ -87,9 +90,9 @@ class ReplicaStep:
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def reduced(*tensors: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
             def gradient(*upstream: tf.Tensor) -> Any:
-                if self._weights.loss_is_weighted or tf_internals.tape_is_active():
+                if self.weights.loss_is_weighted or tf_internals.tape_is_active():
                     return self.all_reduce(reduce_op, list(upstream))
-                weight = self._weights.weight()
+                weight = self.weights.weight()
                 sums = self.all_reduce(reduce_op, [scale(part, weight) for part in upstream])
                 inverse = tf.math.divide_no_nan(tf.ones_like(weight), weight)
                 return [scale(total, inverse) for total in sums]
@@ -114,10 +117,8 @@ class ReplicaStep:
         axis = axis % tensor.shape.rank
         size = tf.shape(tensor, tf.int64)[axis]
         own = size if self._present is None else size * tf.cast(self._present, tf.int64)
-        place = tf.one_hot(self._index, self._count, dtype=tf.int64)
-        sizes = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, place * own)
-        before = tf.reduce_sum(tf.where(tf.range(self._count) < self._index, sizes, 0))
-        after = tf.reduce_sum(sizes) - before - own
+        before, total = self._place_of(own)
+        after = total - before - own
         rows = tensor[(slice(None),) * axis + (slice(own),)]
         edges = [[before, after] if side == axis else [0, 0] for side in range(tensor.shape.rank)]
         padded = tf.pad(rows, tf.cast(edges, tf.int64))
@@ -126,11 +127,45 @@ class ReplicaStep:
         total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, padded)
         return tf.cast(tf.ensure_shape(total, shape), kind)
 
+    def _place_of(self, own: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the number of rows before this replica's ``own`` rows, and that of all rows."""
+        place = tf.one_hot(self._index, self._count, dtype=tf.int64)
+        sizes = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, place * own)
+        return tf.reduce_sum(tf.where(tf.range(self._count) < self._index, sizes, 0)), tf.reduce_sum(sizes)
+
+    def rows_of(self, whole: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Return the replica's rows of a tensor with the rows of all; ``rows`` is their number.
+
+        A replica whose batch has a row of zeros in place of no rows gets one.
+        """
+        own = tf.cast(rows, tf.int64)
+        before, _ = self._place_of(own)
+        size = own if self._present is None else tf.maximum(own, 1)
+        begin = tf.minimum(before, tf.shape(whole, tf.int64)[0] - size)
+        return whole[begin : begin + size]
+
 
 def current_step() -> ReplicaStep | None:
     """Return the step of the replica that runs on this thread; None outside of such a step."""
     context = tf.distribute.get_replica_context()
     return getattr(context, _ATTRIBUTE, None)
+
+
+@contextlib.contextmanager
+def sums_from_tapes() -> Iterator[None]:
+    """Make ``GradientTape.gradient`` sum gradients of variables over the replicas, within the context."""
+    of_tape = tf.GradientTape.gradient
+
+    def gradient(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        gradients = of_tape(tape, target, sources, *args, **kwargs)
+        step = current_step()  # of the replica on this thread
+        tapes = step.weights.tapes if step else None
+        if step is None or tapes is None:
+            return gradients
+        return tapes.summed(target, sources, gradients, of_own_rows=not step.has_communicated)
+
+    with tf_internals.overridden(tf.GradientTape, "gradient", gradient):
+        yield
 
 
 def check_no_strange_optimizer(error: BaseException | None = None) -> None:
@@ -148,6 +183,7 @@ class NoPeers:
     """The stand-in for the peers of a replica that runs by itself: sums are its own values."""
 
     loss_is_weighted = True
+    tapes: TapeSums | None = None
 
     def weight(self) -> tf.Tensor:
         """Return the part of the examples that the replica has: all of them."""

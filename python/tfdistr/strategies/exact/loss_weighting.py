@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.interface import Collectives
-from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale
+from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.exact.tape_sums import TapeSums, current_graph
 
 
 @contextlib.contextmanager
@@ -38,7 +40,8 @@ def exact_step(
     own = tf_internals.overrides(model, "train_step")
     if own or tf_internals.overrides(model, "test_step"):
         extended.rows_of_step.assign(tf.cast(examples, tf.int64))
-    mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own)
+    add_rows = all(tf_internals.adds_rows(optimizer) for optimizer in tf_internals.optimizers_of(model))
+    mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows)
 
     losses: list[tf.Tensor] = []
 
@@ -47,26 +50,65 @@ def exact_step(
         losses.append(loss)
         return mean.scale_loss(loss)
 
-    def apply(optimizer: Any, *arguments: Any) -> Any:
-        return mean.apply(*arguments, add_rows=tf_internals.adds_rows(optimizer))
-
     present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
+    replica = ReplicaStep(mean, present, extended.worker_index, extended.num_workers)
     with (
         # The step sees one replica, so that Keras divides nothing by the number of replicas.
         extended.within(present=present, reported_replicas=1),
         without_stand_in(variables, examples),
         tf_internals.row_lookups(model),
-        tf_internals.optimizer_hooks(model, scale_loss, apply),
+        tf_internals.optimizer_hooks(model, scale_loss, mean.apply),
         tf_internals.loss_shares(model, mean.share, mean.weight, extended.over_batch(model), ROWS_OF_ALL),
+        sums_from_tapes(),
+        own_states(model, replica, examples),
     ):
-        batch = at_least_one(data, examples) if may_be_empty else data
-        yield batch, ReplicaStep(mean, present, extended.worker_index, extended.num_workers)
+        yield at_least_one(data, examples) if may_be_empty else data, replica
 
 
-def replica_of(extended: OneReplica, collectives: Collectives, data: Any) -> ReplicaStep:
-    """Return the step of this worker's replica on a local batch of a prediction, which may be empty."""
-    mean = MeanOverExamples(extended, collectives, count_examples(data))
-    return ReplicaStep(mean, None, extended.worker_index, extended.num_workers)
+def run_exactly(
+    extended: OneReplica,
+    collectives: Collectives,
+    model: keras.Model,
+    fn: Callable[..., Any],
+    data: Any,
+    run: Callable[[Callable[..., Any], Any], Any],
+) -> Any:
+    """Return the logs of a step on the global batch.
+
+    Args:
+        fn: The step of the model.
+        run: Runs a function on the replica, with a batch.
+    """
+    with exact_step(extended, collectives, model, data) as (batch, replica):
+        return flat_logs(run(replica.enclose(fn), batch))
+
+
+def own_states(
+    model: keras.Model, replica: ReplicaStep, examples: tf.Tensor
+) -> contextlib.AbstractContextManager[None]:
+    """Make stateful layers use the states of this replica's examples within the context."""
+    return tf_internals.states_of_rows(model, lambda state: replica.rows_of(state, examples), replica.gather)
+
+
+def predict_exactly(
+    extended: OneReplica,
+    collectives: Collectives,
+    model: keras.Model,
+    fn: Callable[..., Any],
+    data: Any,
+    run: Callable[[Callable[..., Any], Any], Any],
+) -> Any:
+    """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows.
+
+    Args:
+        fn: The function that predicts.
+        run: Runs a function on the replica, with a batch.
+    """
+    examples = count_examples(data)
+    mean = MeanOverExamples(extended, collectives, examples)
+    replica = ReplicaStep(mean, None, extended.worker_index, extended.num_workers)
+    with own_states(model, replica, examples):
+        return run(replica.enclose(fn), data)
 
 
 @contextlib.contextmanager
@@ -122,17 +164,28 @@ class MeanOverExamples:
     model communicates in its forward pass (synchronized BatchNormalization); the number of rows then needs
     an all-reduce of its own. Otherwise the gradients are weighted, and the number of rows is all-reduced
     together with them. The user's ``train_step`` may scale one loss and apply another, or one loss twice,
-    so its gradients are always weighted.
+    so its gradients are always weighted. They are summed when a tape gives them (``TapeSums``), and other
+    gradients when an optimizer applies them.
 
     Args:
         replica: The state of the replica.
         peers: Sums tensors over the replicas.
         examples: Number of rows of the replica.
         may_weigh_loss: Whether the step is Keras's own.
+        add_rows: Whether the optimizers need only the sums of the rows of sparse gradients.
+
+    Attributes:
+        tapes: The gradients that are summed when a tape gives them; None for Keras's own step.
     """
 
     def __init__(
-        self, replica: Replica, peers: Peers, examples: tf.Tensor, *, may_weigh_loss: bool = False
+        self,
+        replica: Replica,
+        peers: Peers,
+        examples: tf.Tensor,
+        *,
+        may_weigh_loss: bool = False,
+        add_rows: bool = False,
     ) -> None:
         self._replica = replica
         self._peers = peers
@@ -141,7 +194,9 @@ class MeanOverExamples:
         self._graph = current_graph()
         self._total: tf.Tensor | None = None
         self._may_weigh_loss = may_weigh_loss
+        self._add_rows = add_rows
         self._reductions_before = replica.replica_reductions
+        self.tapes = None if may_weigh_loss else TapeSums(self._reduce, examples)
         #: Whether the loss, and so each gradient, is weighted.
         self.loss_is_weighted = False
 
@@ -172,27 +227,29 @@ class MeanOverExamples:
         return own if divisor is None else own * tf.math.divide_no_nan(parts[1], totals[1])
 
     def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
-        """Weight the loss of Keras's own step, if the weight is known or the model has communicated."""
+        """Weight the loss of Keras's own step, if the weight is known or the model has communicated.
+
+        A loss without a reduction is a vector. Its gradient is that of its sum, which needs no weight.
+        """
         silent = self._replica.replica_reductions == self._reductions_before
-        if not self._may_weigh_loss or (silent and self._replica.known_rows is None):
+        is_vector = bool(loss.shape.rank)
+        if not self._may_weigh_loss or (silent and self._replica.known_rows is None and not is_vector):
             return loss
         self.loss_is_weighted = True
+        if is_vector:
+            return loss
         return loss * tf.cast(self.weight(), loss.dtype)
 
-    def apply(
-        self, gradients: Sequence[Any], variables: Any, own: tf_internals.Apply, *, add_rows: bool = False
-    ) -> Any:
-        """Change the weights of an optimizer as one worker would; see ``optimizer_hooks``.
-
-        Args:
-            gradients: The gradients, or None.
-            variables: Their variables.
-            own: The optimizer's own ``apply``.
-            add_rows: Whether the optimizer needs only the sums of the rows of sparse gradients.
-        """
-        present = [gradient for gradient in gradients if gradient is not None]
-        reduced = iter(self._reduce(present, add_rows) if present else ())
-        return own([None if gradient is None else next(reduced) for gradient in gradients], variables)
+    def apply(self, optimizer: Any, gradients: Sequence[Any], variables: Any, own: tf_internals.Apply) -> Any:
+        """Change the weights of an optimizer as one worker would; see ``optimizer_hooks``."""
+        trained = tf_internals.trained_variables(optimizer) if variables is None else list(variables)
+        if len(trained) != len(gradients):  # Keras's own error says what is wrong
+            return own(gradients, variables)
+        summed = [self.tapes is not None and self.tapes.has(variable) for variable in trained]
+        left = [g for g, done in zip(gradients, summed, strict=True) if g is not None and not done]
+        sums = iter(self._reduce(left) if left else ())
+        pairs = zip(gradients, summed, strict=True)
+        return own([g if done or g is None else next(sums) for g, done in pairs], variables)
 
     def weigh(self, gradients: Sequence[Any]) -> list[Any]:
         """Weight gradients, unless their loss was weighted."""
@@ -200,33 +257,28 @@ class MeanOverExamples:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
 
-    def _reduce(self, gradients: Sequence[Any], add_rows: bool) -> list[Any]:
-        """Sum the gradients over the workers, each with its weight."""
-        if self.loss_is_weighted:
+    def _reduce(self, gradients: Sequence[Any], of_sum: bool = False) -> list[Any]:
+        """Sum the gradients over the workers, each with its weight, but those of a sum over the rows."""
+        if self.loss_is_weighted or of_sum:
             if self._replica.present is not None:  # the gradient of no rows may be NaN
                 gradients = [scale(g, self._replica.present) for g in gradients]
-            return self._sum(gradients, self._replica.gradient_dtype, add_rows)
+            return self._sum(gradients, self._replica.gradient_dtype, self._add_rows)
         if self._replica.known_rows is not None:
             weighted = [scale(g, self.weight()) for g in gradients]
-            return self._sum(weighted, self._replica.gradient_dtype, add_rows)
+            return self._sum(weighted, self._replica.gradient_dtype, self._add_rows)
         scaled = [scale(g, self._count) for g in gradients]
         if self._replica.gradient_dtype is not None:  # it has too few digits for counts
             (total,) = self._sum([tf.cast(self._count, tf.float32)])
-            sums = self._sum(scaled, self._replica.gradient_dtype, add_rows)
+            sums = self._sum(scaled, self._replica.gradient_dtype, self._add_rows)
         else:
             together = [*scaled, tf.cast(self._count, tf.float32)]  # in one collective
-            *sums, total = self._sum(together, add_rows=add_rows)
+            *sums, total = self._sum(together, add_rows=self._add_rows)
         return [scale(g, 1.0 / tf.cast(total, tf.float64)) for g in sums]
 
     def _sum(
         self, tensors: Sequence[Any], dtype: tf.DType | None = None, add_rows: bool = False
     ) -> list[Any]:
         return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype, add_rows=add_rows)
-
-
-def current_graph() -> Any:
-    """Return the graph that is being traced; None in eager mode."""
-    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def at_least_one(data: Any, examples: tf.Tensor) -> Any:

@@ -255,8 +255,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             return super().on_dataset(dataset, options)
         if not is_share(dataset):
             dataset = distribute_batches(dataset, *self.place)
-        known = call is not None and has_known_shapes(dataset.element_spec)
-        return WithoutFirstLook(dataset) if known else dataset
+        if call is None or not has_known_shapes(dataset.element_spec):
+            return dataset
+        return WithoutFirstLook(dataset, call.model)
 
     @contextlib.contextmanager
     def without_peers(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.virtual.metric_results import MetricResults
 from tfdistr.strategies.virtual.share import (
     ShareExchange,
     ShareStep,
@@ -119,7 +120,7 @@ class _Results:
         if predicts:
             self.rows = [row[: step.examples] for row in tf.nest.flatten(step.logs)]
         elif not step.logs_are_metrics:
-            self.dense += [_part(log, "mean", step.weight, is_last) for log in _tensors(step.logs)]
+            self.dense += [_part(log, "mean", step.weight, is_last) for log in _other_logs(step)]
 
     @property
     def groups(self) -> list[list[tf.Tensor]]:
@@ -139,8 +140,10 @@ def _part(value: tf.Tensor, aggregation: str, weight: tf.Tensor, is_last: tf.Ten
     return tf.where(counts, value, tf.zeros_like(value))
 
 
-def _tensors(logs: Any) -> list[tf.Tensor]:
-    return [log for log in tf.nest.flatten(logs) if tf.is_tensor(log)]
+def _other_logs(step: ShareStep) -> list[tf.Tensor]:
+    """Return the logs that are tensors and no results of metrics."""
+    logs = tf.nest.flatten(step.logs)
+    return [log for log in logs if isinstance(log, tf.Tensor) and step.results.metric_of(log) is None]
 
 
 class _TracedStep:
@@ -285,7 +288,7 @@ class _TracedStep:
                 extended.watch.note(bad)
             if step.logs_are_metrics:
                 return self._model.get_metrics_result()
-            logs = [_like(log, total) for log in tf.nest.flatten(step.logs)]
+            logs = [_like(log, step.results, total) for log in tf.nest.flatten(step.logs)]
             return tf.nest.pack_sequence_as(step.logs, logs)
 
     @contextlib.contextmanager
@@ -304,7 +307,7 @@ class _TracedStep:
         """Let optimizers change weights, with the gradients of the whole batch."""
         for update in updates:
             gradients = [_received(gradient, total, part) for gradient in update.gradients]
-            tf_internals.apply_sums(update.optimizer, gradients, update.weights)
+            tf_internals.apply_sums(update.optimizer, update.apply, gradients, update.weights)
 
     def _assign(self, variable: Any, value: tf.Tensor, *, add: bool) -> None:
         own = self._extended.local_variable(variable.value)
@@ -326,8 +329,12 @@ def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tenso
     return tf.cast(next(total), gradient.dtype)
 
 
-def _like(log: Any, total: Iterator[tf.Tensor]) -> Any:
-    return tf.cast(next(total), log.dtype) if tf.is_tensor(log) else log
+def _like(log: Any, results: MetricResults, total: Iterator[tf.Tensor]) -> Any:
+    """Return the log of the whole batch in place of that of a share."""
+    metric = results.metric_of(log)
+    if metric is not None:
+        return metric.result()
+    return tf.cast(next(total), log.dtype) if isinstance(log, tf.Tensor) else log
 
 
 def _spec(value: Any) -> Any:

@@ -21,9 +21,10 @@ from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
     at_least_one,
     count_examples,
-    current_graph,
 )
 from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.tape_sums import current_graph
+from tfdistr.strategies.virtual.metric_results import MetricResults
 
 
 @dataclass
@@ -31,11 +32,13 @@ class Update:
     """A change of weights by an optimizer.
 
     Attributes:
+        apply: The optimizer's method that changes them.
         gradients: The gradients of this share, weighted; None where a weight has no gradient.
         weights: The Keras variables of the gradients.
     """
 
     optimizer: Any
+    apply: tf_internals.Apply
     gradients: list[Any]
     weights: list[Any]
 
@@ -93,6 +96,7 @@ class ShareStep:
         values: The new values of these variables; for a variable that sums, the part of this share.
         draws: The number of draws of each random number generator, by its id.
         logs_are_metrics: Whether these are the values of all metrics.
+        results: The results of metrics among the logs.
         examples: Number of rows of the share.
         weight: The part of the global batch that this share has.
         bad: Whether the loss is not finite.
@@ -106,6 +110,7 @@ class ShareStep:
     draws: dict[int, int] = field(default_factory=dict)
     logs: Any = None
     logs_are_metrics: bool = False
+    results: MetricResults = field(default_factory=MetricResults)
     examples: Any = None
     weight: Any = None
     bad: Any = None
@@ -166,6 +171,17 @@ class Share:
         self.step.exchanges.append(ShareExchange(dense, [place], slices, self.step.updates))
         self.step.updates = []
 
+    def check_update(self, optimizer: Any) -> None:
+        """Refuse an update in a branch or a loop, whose gradients do not leave it."""
+        if current_graph() is not self._graph:
+            raise ArgumentError(
+                "With virtual workers, a step can apply an optimizer in the step itself only: not in a "
+                "TensorFlow loop or branch.",
+                received=f"apply() of the optimizer {optimizer.name!r} in such a place",
+                fix="Accumulate gradients with the optimizer's gradient_accumulation_steps; or train without "
+                "virtual_workers.",
+            )
+
     def without_stand_in(self, value: Any) -> Any:
         """Return a value, but zero if the share has no rows, where a row of zeros takes their place."""
         if value is None or self.present is None or not value.dtype.is_floating:
@@ -217,6 +233,7 @@ def share_step(
     Raises:
         ArgumentError: The step does something that cannot be split into shares.
     """
+    _refuse_states(model)
     of_keras = not tf_internals.overrides(model, "train_step")
     share = Share(count_examples(data), all_rows, may_be_empty, extended.virtual.count, of_keras)
     step = share.step
@@ -228,8 +245,9 @@ def share_step(
 
     def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: tf_internals.Apply) -> None:
         weights = tf_internals.trained_variables(optimizer) if variables is None else list(variables)
+        share.check_update(optimizer)
         weighted = share.mean.weigh(gradients)
-        step.updates.append(Update(optimizer, [share.without_stand_in(g) for g in weighted], weights))
+        step.updates.append(Update(optimizer, own, [share.without_stand_in(g) for g in weighted], weights))
         scope.awaited |= {id(weight) for weight in weights}
 
     def cut(variable: Any) -> None:
@@ -251,7 +269,8 @@ def share_step(
         replica.entered(),
     ):
         batch = at_least_one(data, share.rows) if may_be_empty else data
-        step.logs = fn(batch, *others)
+        with step.results.noted(model):
+            step.logs = fn(batch, *others)
         scope.awaited = set()
         step.logs_are_metrics = tf_internals.logs_are_metrics(model, step.logs)
         step.examples = share.rows
@@ -288,6 +307,16 @@ def _adds(value: tf.Tensor, begun: tf.Tensor) -> bool:
     if operation.type in ("Identity", "Cast"):
         return _adds(operation.inputs[0], begun)
     return operation.type in ("Add", "AddV2", "AddN") and any(_adds(part, begun) for part in operation.inputs)
+
+
+def _refuse_states(model: keras.Model) -> None:
+    layers = tf_internals.stateful_layers(model)
+    if layers:
+        raise ArgumentError(
+            "With virtual workers, a recurrent layer cannot keep its states from batch to batch.",
+            received=f"stateful=True of the layer {layers[0].name!r}",
+            fix="Train without virtual_workers.",
+        )
 
 
 def _refuse_change(variable: Any) -> None:

@@ -90,6 +90,16 @@ class ReadsInBranch(keras.Model):
         return {**logs, "norm": tf.cond(tf.size(data[0]) > 0, lambda: tf.norm(weight.value), lambda: 0.0)}
 
 
+class AppliesInBranch(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        weights = self.trainable_weights
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(data[0]) ** 2)
+        gradients = tape.gradient(loss, weights)
+        tf.cond(loss > 0, lambda: self.optimizer.apply(gradients, weights), lambda: None)
+        return {"loss": loss}
+
+
 class NewOptimizer(keras.Model):
     """Applies an optimizer that it makes anew in each trace."""
 
@@ -151,6 +161,11 @@ def exchanging() -> keras.Model:
     return stack(keras.layers.BatchNormalization(synchronized=True), run_eagerly=True)()
 
 
+def stateful() -> keras.Model:
+    parts = [keras.layers.Reshape((4, 1)), keras.layers.GRU(3, stateful=True), keras.layers.Dense(2)]
+    return compiled(keras.Sequential([keras.Input(batch_shape=(8, 4)), *parts]))
+
+
 def own_loop() -> None:
     strategy = tfdistr.MultiWorkerMirroredStrategy(virtual_workers=2)
     strategy.run(lambda: tf.constant(1.0))
@@ -175,6 +190,8 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "an optimizer made in a step": lambda: fit(own_class(NewOptimizer)),
     "weights read after the update, in eager mode": lambda: fit(own_class(ReadsAfter, run_eagerly=True)),
     "weights read after the update, in a branch": lambda: fit(own_class(ReadsInBranch)),
+    "an update in a branch": lambda: fit(own_class(AppliesInBranch)),
+    "states of a recurrent layer": lambda: fit(stateful),
     "a metric that does not add": lambda: fit(stack(metrics=[Largest()])),
     "an exchange in eager mode": lambda: fit(exchanging),
     "a loop of one's own": own_loop,

@@ -1,0 +1,74 @@
+"""The gradients of a step of the user's own, summed over the replicas when a tape gives them.
+
+A step may clip its gradients, scale them by their norm, or keep them in variables for later steps. One worker
+does so with the gradient of the whole batch, and so does each worker here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import tf_internals
+
+
+class TapeSums:
+    """The variables whose gradients a step has taken from a tape, and which are therefore summed.
+
+    Args:
+        total: Returns the gradients of the whole batch for those of this replica's rows. It also gets whether
+            they are gradients of a sum over the rows.
+        rows: Number of rows of this replica.
+    """
+
+    def __init__(self, total: Callable[[Sequence[Any], bool], list[Any]], rows: tf.Tensor) -> None:
+        self._total = total
+        self._rows = tf.get_static_value(rows)
+        self._graph = current_graph()
+        self._variables: set[int] = set()
+
+    def summed(self, target: Any, sources: Any, gradients: Any, *, of_own_rows: bool) -> Any:
+        """Return the gradients of a tape, summed where their sources are variables.
+
+        A gradient that is a part of a loss, within another tape, is one of this replica's rows. So is a
+        gradient in a function of the user: TensorFlow may call the function again without tracing it.
+
+        Args:
+            target: The loss. The gradient of a vector is that of its sum.
+            sources: What the gradients are taken of.
+            gradients: The gradients of this replica.
+            of_own_rows: Whether a vector has the losses of this replica's rows only.
+        """
+        if tf_internals.tape_is_active() or not tf_internals.is_part_of(current_graph(), self._graph):
+            return gradients
+        of, found = tf.nest.flatten(sources), tf.nest.flatten(gradients)
+        own = [i for i, source in enumerate(of) if _is_variable(source) and found[i] is not None]
+        of_sum = of_own_rows and all(self._has_rows(part) for part in tf.nest.flatten(target))
+        totals = self._total([found[i] for i in own], of_sum) if own else []
+        for i, total in zip(own, totals, strict=True):
+            found[i] = total
+        self._variables |= {_key(of[i]) for i in own}
+        return tf.nest.pack_sequence_as(gradients, found)
+
+    def has(self, variable: Any) -> bool:
+        """Return whether gradients of a variable are summed."""
+        return _key(variable) in self._variables
+
+    def _has_rows(self, target: Any) -> bool:
+        return bool(target.shape.rank) and target.shape[0] in (None, self._rows)
+
+
+def current_graph() -> Any:
+    """Return the graph that is being traced; None in eager mode."""
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def _is_variable(source: Any) -> bool:
+    return isinstance(source, tf.Variable | keras.Variable)
+
+
+def _key(variable: Any) -> int:
+    return id(variable.value if isinstance(variable, keras.Variable) else variable)
