@@ -29,6 +29,7 @@ from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.training.given_model import callers_model
 from tfdistr.training.job import Job
+from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.utils.interrupts import defer_sigint
 from tfdistr.utils.tuning import describe_tuning
@@ -165,7 +166,8 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
     return Outcome(
         history=trained.history,
         params={
-            **job.params, "communication": trained.communication, "tuning": describe_tuning(), **params,
+            **job.params, **job.of_model, "communication": trained.communication,
+            "tuning": describe_tuning(), **params,
         },
         workers=[worker],
         run_dir=None,
@@ -189,4 +191,4 @@ def _agree(job: Job, strategy: WorkerStrategy) -> None:
 
     fields = {name: "none" if value is None else value for name, value in job.description.items()}
     fields["seed"] = job.seed if job.seed_given else None
-    agree(strategy.collectives, versions() | fields)
+    agree(strategy.collectives, versions() | fields | KerasSettings.here().description)

@@ -231,7 +231,9 @@ class FitResult(Outcome):
             'Bottleneck: none. The worker computed for 93 % of the time.'
         """
         times = times_of(self.workers)
-        return FitSummary(self._text(), times, bottleneck_of(times))
+        checked = self.params.get("model_copy")
+        lines = [self._text(), *([] if checked is None else [f"Copy of the model: {checked} compared"])]
+        return FitSummary("\n".join(lines), times, bottleneck_of(times))
 
     def plot(self) -> matplotlib.figure.Figure:
         """Plot the history: one panel for each metric, with training and validation.

@@ -24,7 +24,7 @@ def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     own = [] if getattr(model, "optimizer", None) is None else [model.optimizer]
     holders = [model, *all_layers(model)]
     found = [*own, *(part for holder in holders for value in vars(holder).values() for part in _parts(value))]
-    inner = {id(part) for optimizer in found for part in _inner(optimizer) if part is not optimizer}
+    inner = {id(part) for optimizer in found for part in with_inner(optimizer) if part is not optimizer}
     return list({id(optimizer): optimizer for optimizer in found if id(optimizer) not in inner}.values())
 
 
@@ -37,11 +37,11 @@ def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
                 yield part
 
 
-def _inner(optimizer: Any) -> list[keras.optimizers.Optimizer]:
+def with_inner(optimizer: Any) -> list[keras.optimizers.Optimizer]:
     """Return an optimizer and those in it: of a LossScaleOptimizer, or of a MultiOptimizer (Keras 3.14)."""
     inner = getattr(optimizer, "inner_optimizer", None)
     parts = [inner] if inner is not None else getattr(optimizer, "optimizers", ())
-    return [optimizer, *(each for part in parts for each in _inner(part))]
+    return [optimizer, *(each for part in parts for each in with_inner(part))]
 
 
 def trained_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
@@ -125,7 +125,7 @@ def _summed(optimizer: Any) -> Iterator[None]:
     that (``_all_reduce_sum_gradients``). A single worker does all that with the gradient of the whole batch.
     """
     with contextlib.ExitStack() as stack:
-        for part in _inner(optimizer):
+        for part in with_inner(optimizer):
             stack.enter_context(overridden(part, "_all_reduce_sum_gradients", lambda pairs: pairs))
         yield
 

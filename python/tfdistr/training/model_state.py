@@ -78,7 +78,8 @@ def set_values(
     Raises:
         ArgumentError: The model has no ``call()``, and layers that are not built.
     """
-    if not model.built:
+    # The cell of an RNN gets the weights of its layers in the first call of the model.
+    if not model.built or len(model.weights) < len(weights):
         _build(model, inputs, len(weights))
     model.set_weights(weights)
     own = [] if model.optimizer is None else [(model.optimizer, optimizer)]
