@@ -48,6 +48,7 @@ from tfdistr.tf_internals.keras_objects import (
     is_of_library,
     names_of_libraries,
     own_variables,
+    plain_properties,
     policy_of,
     set_policy,
     set_safe_mode,

@@ -36,6 +36,24 @@ def _names_of(base: type) -> frozenset[str]:
     return frozenset(name for function in functions for name in _stored(inspect.unwrap(function).__code__))
 
 
+def plain_properties(holder: Any) -> dict[str, Any]:
+    """Return the plain properties of Keras that can be set in an object, such as ``supports_masking``.
+
+    Their values are in private attributes.
+    """
+    return {
+        name: value
+        for name in {name for base in filter(is_of_library, type(holder).__mro__) for name in _settable(base)}
+        if isinstance(value := getattr(holder, name, holder), bool | int | float | str | None)
+    }
+
+
+@functools.cache
+def _settable(base: type) -> frozenset[str]:
+    held = vars(base).items()
+    return frozenset(name for name, value in held if isinstance(value, property) and value.fset is not None)
+
+
 def _functions_of(value: Any) -> Iterator[FunctionType]:
     found = [value.fget, value.fset] if isinstance(value, property) else [getattr(value, "__func__", value)]
     return (function for function in found if isinstance(function, FunctionType))

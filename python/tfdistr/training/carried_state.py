@@ -13,9 +13,6 @@ from tfdistr.checkpoint.variables import build_optimizers
 from tfdistr.training.fingerprint import layers_of, variables_in
 from tfdistr.training.plain_values import untracked
 
-#: Properties of a model that can be set after ``compile()``.
-_OPTIONS = ("run_eagerly", "jit_compile")
-
 
 @attrs.frozen
 class CarriedState:
@@ -30,7 +27,6 @@ class CarriedState:
         variable_flags: ``trainable`` of each variable.
         exclusions: The variables without weight decay, for each optimizer.
         trained: The variables that each optimizer trains; None if it was not used.
-        options: The options of the model.
     """
 
     policies: list[Any]
@@ -41,7 +37,6 @@ class CarriedState:
     variable_flags: list[bool]
     exclusions: list[tf_internals.Exclusions]
     trained: list[list[int] | None]
-    options: dict[str, Any]
 
     @classmethod
     def of(cls, model: keras.Model) -> CarriedState:
@@ -59,7 +54,6 @@ class CarriedState:
             variable_flags=[bool(variable.trainable) for variable in variables],
             exclusions=[tf_internals.exclusions_of(part, variables) for part in _optimizers(model)],
             trained=_trained(model),
-            options={name: getattr(model, name) for name in _OPTIONS},
         )
 
     def restore_layers(self, copy: keras.Model) -> None:
@@ -86,9 +80,6 @@ class CarriedState:
 
     def restore_compiled(self, copy: keras.Model) -> None:
         """Give a copy this state that is compiled, and whose optimizers were not built yet."""
-        for name, value in self.options.items():
-            if getattr(copy, name) != value:
-                setattr(copy, name, value)
         variables = variables_in(layers_of(copy))
         known = [n for excluded in self.exclusions for n in excluded.variables]
         if max(known, default=-1) < len(variables):

@@ -156,8 +156,9 @@ class _Comparison:
         policies = tf_internals.policy_of(there), tf_internals.policy_of(here)
         if policies[0] is not None and policies[0] != policies[1]:
             yield self._differ(*policies, (*steps, Step("policy", "dtype_policy")), possible=True)
+        held_here = {**vars(here), **attributes_of(here)}
         for name, value in attributes_of(there).items():
-            found = getattr(here, "__dict__", {}).get(name, _MISSING)
+            found = held_here.get(name, _MISSING)
             yield from self._of_values(value, found, (*steps, Step("attribute", name)))
 
     def _of_values(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
@@ -229,9 +230,10 @@ def attributes_of(holder: Any) -> dict[str, Any]:
     """Return the attributes of an object that a user, or the class of a user, has set."""
     of_libraries = tf_internals.names_of_libraries(type(holder))
     ignored = _OF_KERAS if isinstance(holder, keras.Operation | keras.Optimizer) else frozenset()
+    held = {**tf_internals.plain_properties(holder), **vars(holder)}
     return {
         name: value
-        for name, value in vars(holder).items()
+        for name, value in held.items()
         if name not in ignored and (name not in of_libraries or _may_differ(name, value))
         if not name.startswith("_self_")  # of TensorFlow
     }

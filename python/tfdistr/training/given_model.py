@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import sys
 import tempfile
 import warnings
@@ -27,6 +28,7 @@ PASS_A_FUNCTION = "pass a function that builds and compiles the model: every wor
 #: What has been compared if nothing was computed.
 FINGERPRINT_ONLY = "fingerprint only"
 _SHOWN = 300  # characters
+_STYLES = re.compile(r"\x1b\[\d+m")  # the bold words of Keras's messages
 
 
 class GivenModel:
@@ -157,7 +159,9 @@ def _is_built(model: keras.Model) -> bool:
 
 
 def _cannot_rebuild(error: Exception) -> ArgumentError:
-    reason = " ".join(str(error).split())
+    while error.__context__ is not None and isinstance(error.__context__, Exception):
+        error = error.__context__  # Keras repeats the whole configuration around it
+    reason = " ".join(_STYLES.sub("", str(error)).split())
     return ArgumentError(
         "Cannot rebuild `model` from its configuration, as the workers must.",
         received=f"{type(error).__name__}: {reason[:_SHOWN]}",
