@@ -156,8 +156,9 @@ def _trained(job: Job, training: Training) -> LazyModel:
     """Return the trained model, or the caller's model, which gets the state of the trained one."""
     made = training.model if callers_model(job.model) is None else None
     return LazyModel(
-        job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made
-    )
+        job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made,
+        settings=job.settings,
+    )  # fmt: skip
 
 
 def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> Outcome:

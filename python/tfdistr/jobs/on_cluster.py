@@ -175,7 +175,7 @@ def _result(
         params={**job.params, **job.of_model, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        trained=LazyModel(job.model, lambda: load_state(run_dir), build),
+        trained=LazyModel(job.model, lambda: load_state(run_dir), build, settings=job.settings),
         form=form_of(job.data),
     )
 

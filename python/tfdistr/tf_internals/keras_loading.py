@@ -29,7 +29,7 @@ def loading_with(before_weights: Callable[[keras.Model, Any], None]) -> Iterator
     def make_and_prepare(config: Any, custom_objects: Any = None, **kwargs: Any) -> Any:
         model = make({**config, "compile_config": None}, custom_objects, **kwargs)
         with keras.saving.custom_object_scope(custom_objects or {}):
-            before_weights(model, config["compile_config"])
+            before_weights(model, config.get("compile_config"))
         return model
 
     with overridden(saving_lib, "deserialize_keras_object", make_and_prepare):

@@ -145,7 +145,9 @@ class GivenModel:
 
             check_parts(self.original, model)
         self._corrections.try_attributes(model)
-        model.compile_from_config(compile_config)
+        if compile_config:
+            model.compile_from_config(compile_config)
+            model.compiled = True  # the class may restore itself without a call of compile()
         self._state.restore_compiled(model)
 
     def __getstate__(self) -> dict[str, Any]:

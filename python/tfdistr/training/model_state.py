@@ -13,6 +13,7 @@ import numpy as np
 
 from tfdistr.errors import ArgumentError
 from tfdistr.training.given_model import callers_model
+from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.trusted_files import open_own
 
@@ -206,6 +207,7 @@ class LazyModel:
         build: Makes a model of its kind in this process, if ``recipe`` cannot.
         inputs: The inputs with which a model is built, for ``made``; see ``Training``.
         made: The model, if it is already here.
+        settings: Keras's settings under which it was trained.
     """
 
     def __init__(
@@ -216,8 +218,10 @@ class LazyModel:
         *,
         inputs: Any = None,
         made: keras.Model | None = None,
+        settings: KerasSettings | None = None,
     ) -> None:
         self.recipe = recipe
+        self.settings = settings or KerasSettings()
         self._read = read
         self._build = build
         self._inputs = inputs
@@ -229,8 +233,9 @@ class LazyModel:
         if self._model is None:
             state = self._read()
             import_tensorflow()
-            model = callers_model(self.recipe) or self.recipe_here()
-            self._model, self._inputs = state.give(model), state.inputs
+            with self.settings.used():
+                model = callers_model(self.recipe) or self.recipe_here()
+                self._model, self._inputs = state.give(model), state.inputs
         return self._model
 
     @property
@@ -244,4 +249,4 @@ class LazyModel:
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
         """Return the same state, with another recipe for the model."""
-        return LazyModel(recipe, self.state, build)
+        return LazyModel(recipe, self.state, build, settings=self.settings)

@@ -33,8 +33,9 @@ def own_settings():
 
 
 def test_settings_hold_within_a_context(own_settings):
-    usual = KerasSettings({**own_settings.values, "epsilon": 0.5, "dtype_policy": keras.dtype_policies.serialize(
-        keras.DTypePolicy("float16")), "flash_attention": None, "safe_mode": None})  # fmt: skip
+    policy = keras.dtype_policies.serialize(keras.DTypePolicy("float16"))
+    changes = {"epsilon": 0.5, "dtype_policy": policy, "flash_attention": None, "safe_mode": None}
+    usual = KerasSettings({**own_settings.values, **changes})
     with usual.used():
         assert (config.epsilon(), config.dtype_policy().name) == (0.5, "float16")
         assert config.is_flash_attention_enabled() is not False
@@ -73,6 +74,24 @@ def test_the_workers_of_a_model_function_have_them(own_settings):
     )  # fmt: skip
     np.testing.assert_array_equal(fit.model.layers[0].bias.numpy(), [1, 0.25, 1, 1, 1, 1])
     assert fit.model.layers[0].compute_dtype == "bfloat16"
+
+
+def test_a_result_has_a_model_of_the_settings_of_its_fit(tmp_path):
+    before = KerasSettings.here()
+    config.set_dtype_policy("mixed_bfloat16")
+    config.set_epsilon(0.25)
+    try:
+        fit = tfdistr.distributed_fit(
+            settings_as_weights, X, X[:, :1], batch_size=8, epochs=1, seed=1, verbose=0
+        )
+    finally:
+        before.use()
+    fit.save(tmp_path / "fit")
+    loaded = tfdistr.FitResult.load(tmp_path / "fit")
+    assert loaded.model.layers[0].compute_dtype == "bfloat16"
+    np.testing.assert_array_equal(loaded.predict(X), fit.predict(X))
+    assert loaded.evaluate(X, X[:, :1]) == fit.evaluate(X, X[:, :1])
+    assert KerasSettings.here() == before
 
 
 def test_a_copy_is_built_under_the_settings_in_which_the_model_was_given():
