@@ -30,6 +30,8 @@ class FitResult(Outcome):
             number of workers. ``communication`` is what really carried the gradients between the workers:
             "mpi", "ring" or "nccl"; "none" if one worker trained, or if the strategy's workers exchange no
             gradients.
+            If a model was given, ``model_copy`` says what of its copy was compared: "fingerprint only"
+            (attributes and variables), or "fingerprint, outputs and gradients".
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
             output; None if it was this process). A worker that has trained also has times, its seconds since
             its last start: computing, waiting_for_peers, exchanging, waiting_for_data, checkpoints,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import inspect
@@ -41,11 +42,13 @@ def plain_properties(holder: Any) -> dict[str, Any]:
 
     Their values are in private attributes.
     """
-    return {
-        name: value
-        for name in {name for base in filter(is_of_library, type(holder).__mro__) for name in _settable(base)}
-        if isinstance(value := getattr(holder, name, holder), bool | int | float | str | None)
-    }
+    found = {}
+    for name in {name for base in filter(is_of_library, type(holder).__mro__) for name in _settable(base)}:
+        with contextlib.suppress(Exception):  # a property may have no value yet
+            value = getattr(holder, name)
+            if isinstance(value, bool | int | float | str | None):
+                found[name] = value
+    return found
 
 
 @functools.cache

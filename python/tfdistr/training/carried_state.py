@@ -90,11 +90,21 @@ class CarriedState:
 
     def difference(self, copy: keras.Model) -> str | None:
         """Return what could not be restored in a copy, in words."""
-        found, names = CarriedState.of(copy), {field.name for field in attrs.fields(CarriedState)}
-        # Layers build themselves in their own ways, and an optimizer may be built for the first step.
-        names -= {"builds", "lora", "trained"}
-        differ = [name for name in sorted(names) if getattr(found, name) != getattr(self, name)]
-        return differ[0] if differ else None
+        found = CarriedState.of(copy)
+        for name, words in _RESTORED.items():
+            if getattr(found, name) != getattr(self, name):
+                return f"{words}, which a copy does not keep"
+        return None
+
+
+# Layers build themselves in their own ways, and an optimizer may be built for the first step.
+_RESTORED = {
+    "policies": "the dtype policy of a layer",
+    "quantized": "the quantization of a layer",
+    "layer_flags": "`trainable` of a layer",
+    "variable_flags": "`trainable` of a variable",
+    "exclusions": "the variables without weight decay",
+}
 
 
 def _policy_config(layer: keras.Layer) -> Any:

@@ -6,6 +6,7 @@ leaves out, is in no configuration. Both models are compared object by object.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -138,6 +139,7 @@ class _Comparison:
         self._counterparts |= {id(a): b for a, b in pairs}
         self._names = {a.name: b.name for a, b in zip(there, here, strict=True) if a.name != b.name}
         self._seen: set[int] = set()
+        self._met_parts = 0  # parts that a copy has as its own
         self._label, self._root = "", 0
 
     def of_parts(self, there: Any, here: Any, label: str, root: int) -> Iterator[Difference]:
@@ -164,6 +166,7 @@ class _Comparison:
     def _of_values(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
         counterpart = self._counterparts.get(id(there))
         if counterpart is not None:
+            self._met_parts += 1
             if counterpart is not here:
                 yield self._differ(there, here, steps)
         elif is_plain(there):
@@ -201,10 +204,24 @@ class _Comparison:
         if callable(there) and hasattr(there, "__qualname__"):
             if not same_function(there, here):
                 yield self._differ(there, here, steps)
-        elif _has_own_attributes(there):
+        elif _is_of_keras(there):
+            self._met_parts += 1
             yield from self._of_objects(there, here, steps)
+        elif _has_own_attributes(there):
+            yield from self._of_helpers(there, here, steps)
         elif type(there).__qualname__ != type(here).__qualname__:
             yield self._differ(there, here, steps)
+
+    def _of_helpers(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
+        """Compare objects that are not Keras's. One that differs is replaced: others may share it."""
+        met_before = self._met_parts
+        found = list(self._of_objects(there, here, steps))
+        if not found:
+            return
+        alone = self._met_parts == met_before
+        whole = Patch.of_object(self._root, steps, there) if alone else None
+        possible = whole is not None and all(difference.patch is not None for difference in found)
+        yield found[0]._replace(patch=whole if possible else None)
 
     def _differ(
         self, there: Any, here: Any, steps: tuple[Step, ...], *, possible: bool = False
@@ -217,6 +234,11 @@ class _Comparison:
 
 
 _MISSING = object()
+
+_MADE_BY_CONFIGURATIONS = (
+    keras.Layer, keras.Loss, keras.Metric, keras.Optimizer, keras.Initializer, keras.Regularizer,
+    keras.constraints.Constraint,
+)  # fmt: skip
 
 #: What Keras keeps of the calls and trainings of an object, or gets from its configuration.
 _OF_KERAS = frozenset(
@@ -252,6 +274,12 @@ def _has_own_attributes(value: Any) -> bool:
     if not hasattr(value, "__dict__") or isinstance(value, np.generic | type(np)):
         return False
     kind = type(value)
-    if isinstance(value, keras.Layer | keras.Loss | keras.Metric | keras.Optimizer):
-        return True
-    return not tf_internals.is_of_library(kind) and kind.__module__ not in ("builtins", "functools")
+    return (
+        not tf_internals.is_of_library(kind)
+        and kind.__module__.partition(".")[0] not in sys.stdlib_module_names
+    )
+
+
+def _is_of_keras(value: Any) -> bool:
+    """Return whether a copy has an object of its own in place of this one, which its configuration makes."""
+    return isinstance(value, _MADE_BY_CONFIGURATIONS)

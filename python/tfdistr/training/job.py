@@ -310,9 +310,9 @@ class Job:
             ArgumentError: Something in the job cannot be serialized.
         """
         check_not_sent(self.callbacks)
+        save_value(self, run_dir, _NAME)
         # A separate file: the user's modules, which are imported with the job, may read the settings.
         save_value(self.settings, run_dir, _SETTINGS)
-        save_value(self, run_dir, _NAME)
         # A separate file: the strategy must be made before the rest of the job uses TensorFlow.
         save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
 

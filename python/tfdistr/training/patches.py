@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import cloudpickle
 import keras
 import tensorflow as tf
 
@@ -17,6 +19,12 @@ class Step(NamedTuple):
 
     kind: Literal["attribute", "item", "policy"]
     key: Any
+
+
+class Pickled(NamedTuple):
+    """An object as bytes, of which each copy of a model gets its own."""
+
+    content: bytes
 
 
 class Patch(NamedTuple):
@@ -42,6 +50,14 @@ class Patch(NamedTuple):
         array = as_array(value)
         return cls(root, steps, untracked(value) if array is None else array, isinstance(value, tf.Tensor))
 
+    @classmethod
+    def of_object(cls, root: int, steps: tuple[Step, ...], value: Any) -> Patch | None:
+        """Return the patch that puts a copy of an object at a place; None if it cannot be pickled."""
+        try:
+            return cls(root, steps, Pickled(cloudpickle.dumps(value)))
+        except Exception:  # the pickling code of an object can raise anything
+            return None
+
     def apply(self, roots: Sequence[Any]) -> None:
         """Put the value at its place in a copy.
 
@@ -60,6 +76,8 @@ class Patch(NamedTuple):
             held.assign(self.value)
             return
         value = tf.constant(self.value) if self.is_tensor else self.value
+        if isinstance(value, Pickled):
+            value = pickle.loads(value.content)
         if last.kind == "attribute":
             setattr(holder, last.key, value)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
+from pathlib import PurePath
 from types import FunctionType
 from typing import Any
 
@@ -12,7 +13,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-_ATOMS = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, tf.DType)
+_ATOMS = (
+    bool, int, float, complex, str, bytes, type(None), enum.Enum, PurePath, np.generic, np.dtype, tf.DType,
+)  # fmt: skip
 _SHOWN = 60  # characters
 
 
@@ -22,7 +25,7 @@ def is_plain(value: Any) -> bool:
         return all(map(is_plain, value))
     if isinstance(value, dict):
         return all(map(is_plain, value)) and all(map(is_plain, value.values()))
-    return isinstance(value, _ATOMS) and not isinstance(value, enum.Enum)
+    return isinstance(value, _ATOMS)
 
 
 def untracked(value: Any) -> Any:

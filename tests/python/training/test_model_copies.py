@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
+from tfdistr.training.fingerprint import differing_attributes
 from tfdistr.training.given_model import GivenModel
 
 layers, ops = keras.layers, keras.ops
@@ -175,6 +176,13 @@ def frozen_after_training() -> keras.Model:
     return model
 
 
+def replaced_helper() -> keras.Model:
+    model = sequence(Outer())
+    model.layers[0].helpers["first"] = shared = Helper()
+    shared.factor = 0.25
+    return model
+
+
 def captured() -> keras.Model:
     factor, row = np.float32(3.0), tf.range(8, dtype=tf.float32)
 
@@ -215,6 +223,7 @@ RESTORED = {
     "float64 of the session": lambda: of_policy("float64"),
     "a subclass with a state": stateful,
     "captured constants": captured,
+    "a helper in place of another": replaced_helper,
     "weights that two calls share": shared_layer,
 }
 
@@ -241,6 +250,29 @@ def test_a_copy_makes_the_same_steps(what):
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     for original, copied in zip(state(model), state(copy), strict=True):
         np.testing.assert_allclose(original, copied, rtol=1e-5, atol=1e-6)
+
+
+class Configured(layers.Layer):
+    """A layer with an object that others of its kind share."""
+
+    shared = Helper()
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.helper = Configured.shared
+
+    def call(self, x):
+        return x * self.helper.factor
+
+
+def test_an_object_that_several_layers_share_is_not_changed():
+    model = sequence(Configured())
+    model.layers[0].helper = Helper()
+    model.layers[0].helper.factor = 0.5
+    copy = GivenModel(model)()
+    assert copy.layers[0].helper.factor == 0.5
+    assert copy.layers[0].helper is not model.layers[0].helper
+    assert Configured.shared.factor == 1.0
 
 
 def test_what_is_set_in_keras_own_objects_is_restored():
@@ -342,6 +374,27 @@ class Narrow(layers.Layer):
         return super().get_config()
 
 
+def _with_layer() -> Helper:
+    helper = Helper()
+    helper.factor, helper.layer = 0.5, layers.Identity()
+    return helper
+
+
+class Stubborn(layers.Layer):
+    """A layer that is always trained."""
+
+    @property
+    def trainable(self):
+        return True
+
+    @trainable.setter
+    def trainable(self, value):
+        pass
+
+    def call(self, x):
+        return x
+
+
 def one_layer_twice() -> keras.Model:
     model = compiled(Fed())
     model.second = model.first
@@ -378,6 +431,14 @@ REFUSED = {
     ),
     "another layer": (another_layer, r"`chosen` of the layer 'choice\w*' \(Choice\): Activation 'activation"),
     "a layer in place of another": (one_layer_twice, r"the (layers|variables of the layer 'dense\w*')"),
+    "a layer that cannot be frozen": (
+        lambda: changed(Stubborn(), _trainable=False),
+        "Received: `trainable` of a layer, which a copy does not keep",
+    ),
+    "an object with a layer": (
+        lambda: changed(Configured(), helper=_with_layer()),
+        r"`helper.factor` of the layer 'configured\w*' \(Configured\): 0.5 in the model, 1.0 in its copy",
+    ),
     "other items": (
         lambda: changed(Outer(), helpers={"first": Helper(), "second": Helper()}),
         r"`helpers\['second'\]` of the layer 'outer\w*' \(Outer\): an object of Helper in the model, nothing",
@@ -418,6 +479,14 @@ def _made_with_scale(usual):
         Fixed.locked = True
 
     return __init__
+
+
+def test_another_number_of_optimizers_is_named():
+    model, copy = sequence(layers.Dense(8)), sequence(layers.Dense(8))
+    model.other_optimizer = keras.optimizers.SGD()
+    (difference,) = differing_attributes(model, copy)
+    assert "the layers and optimizers: Sequential, " in str(difference)
+    assert difference.patch is None
 
 
 # --- Models as they usually are
