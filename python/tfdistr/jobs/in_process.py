@@ -29,6 +29,7 @@ from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.training.given_model import callers_model
 from tfdistr.training.job import Job
+from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.utils.interrupts import defer_sigint
 from tfdistr.utils.tuning import describe_tuning
@@ -155,8 +156,9 @@ def _trained(job: Job, training: Training) -> LazyModel:
     """Return the trained model, or the caller's model, which gets the state of the trained one."""
     made = training.model if callers_model(job.model) is None else None
     return LazyModel(
-        job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made
-    )
+        job.model, lambda: ModelState.of(training.model, training.inputs), inputs=training.inputs, made=made,
+        settings=job.settings,
+    )  # fmt: skip
 
 
 def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> Outcome:
@@ -165,8 +167,8 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
     return Outcome(
         history=trained.history,
         params={
-            **job.params, "communication": trained.communication, "tuning": describe_tuning(),
-            "differences": trained.differences, **params,
+            **job.params, **job.of_model, "communication": trained.communication,
+            "tuning": describe_tuning(), "differences": trained.differences, **params,
         },
         workers=[worker],
         run_dir=None,
@@ -190,4 +192,4 @@ def _agree(job: Job, strategy: WorkerStrategy) -> None:
 
     fields = {name: "none" if value is None else value for name, value in job.description.items()}
     fields["seed"] = job.seed if job.seed_given else None
-    agree(strategy.collectives, versions() | fields)
+    agree(strategy.collectives, versions() | fields | KerasSettings.here().description)

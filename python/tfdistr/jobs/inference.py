@@ -58,7 +58,8 @@ def evaluate(
     if cluster is not None:
         return _on_cluster(job, caller, cluster).metrics
     import_tensorflow()
-    return RUNNERS[_STRATEGY].fit_here(job, config, caller).metrics
+    with job.settings.used():
+        return RUNNERS[_STRATEGY].fit_here(job, config, caller).metrics
 
 
 def _needs_worker(result: FitResult) -> bool:
@@ -103,9 +104,10 @@ def predict(
     from tfdistr.training.trained_model import build_model
 
     if model is None or _splits(model):
-        model = build_model(job)  # without a strategy
+        with job.settings.used():
+            model = build_model(job)  # without a strategy
     beside = folder.parent if folder is not None and folder.parent.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch:
+    with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch, job.settings.used():
         context = job.context(training=False)
         write_predictions(model, job.source, context, job.steps_per_epoch, Path(scratch))
         return _collect(Path(scratch), folder, as_parquet)
@@ -186,7 +188,8 @@ def _job(
     recipe = result._trained.recipe_here if cluster is None else result._trained.recipe
     job = make_job(
         recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
-        seed=result.params["seed"], shuffle=False, task=task, state=state, **settings,
+        seed=result.params["seed"], shuffle=False, task=task, state=state,
+        settings=result._trained.settings, **settings,
     )  # fmt: skip
     return job, config
 

@@ -172,10 +172,10 @@ def _result(
     build = caller.build or (builder(run_dir) if isinstance(job.model, RFunction) else None)
     return Outcome(
         history=load_history(run_dir),
-        params={**job.params, **numbers, **summary.params(job, cluster)},
+        params={**job.params, **job.of_model, **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
-        trained=LazyModel(job.model, lambda: load_state(run_dir), build),
+        trained=LazyModel(job.model, lambda: load_state(run_dir), build, settings=job.settings),
         form=form_of(job.data),
     )
 

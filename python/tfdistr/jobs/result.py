@@ -34,6 +34,8 @@ class FitResult(Outcome):
             gradients.
             ``differences`` are sentences that say why the result is not that of one worker, as far as
             tfdistr knows; none if it is.
+            If a model was given, ``model_copy`` says what of its copy was compared: "fingerprint only"
+            (attributes and variables), or "fingerprint, outputs and gradients".
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its
             output; None if it was this process). A worker that has trained also has times, its seconds since
             its last start: computing, waiting_for_peers, exchanging, waiting_for_data, checkpoints,
@@ -235,7 +237,9 @@ class FitResult(Outcome):
             'Bottleneck: none. The worker computed for 93 % of the time.'
         """
         times = times_of(self.workers)
-        return FitSummary(self._text(), times, bottleneck_of(times))
+        checked = self.params.get("model_copy")
+        lines = [self._text(), *([] if checked is None else [f"Copy of the model: {checked} compared"])]
+        return FitSummary("\n".join(lines), times, bottleneck_of(times))
 
     def plot(self) -> matplotlib.figure.Figure:
         """Plot the history: one panel for each metric, with training and validation.

@@ -18,7 +18,7 @@ from tfdistr.jobs.strategy_runners import RUNNERS
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.rendezvous.pods import run_dir_of_pod
 from tfdistr.strategies.options import MultiWorkerMirrored, StrategyOptions, as_strategy
-from tfdistr.training.given_model import as_model_factory, callers_model
+from tfdistr.training.given_model import as_model_factory, callers_model, check_copy
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import TrainingArguments, make_job, timeouts
 from tfdistr.training.recovery_options import as_failures, check_recovery
@@ -82,6 +82,7 @@ def run_fit(
         recovery=recovery, state=state, **arguments,
     )  # fmt: skip
     rules.check_job(job)
+    check_copy(job)
     _check_elastic(job, cluster)
     outcome = _train(job, rules, config, caller, cluster=cluster, run_dir=run_dir)
     result = FitResult._of(outcome)

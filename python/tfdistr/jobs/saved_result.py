@@ -64,8 +64,11 @@ def to_bytes(result: FitResult, *, with_recipe: bool = True) -> bytes:
     recipe = result._trained.recipe if with_recipe else None
     try:
         content = cloudpickle.dumps(
-            {**parts, "form": result._form, "state": state.getvalue(), "recipe": recipe}
-        )
+            {
+                **parts, "form": result._form, "state": state.getvalue(), "recipe": recipe,
+                "settings": result._trained.settings,
+            }
+        )  # fmt: skip
     except Exception as error:  # the pickling code of an object can raise anything
         raise ArgumentError(
             "A result can be saved if its model function can be sent to other processes.",
@@ -100,5 +103,6 @@ def from_bytes(content: bytes, build: Callable[[], keras.Model] | None = None) -
             received=f"the format {written['format']}, written by tfdistr {written['tfdistr']}",
             fix='Read it with that version, and save its model: fit.save_model("model.keras").',
         )
-    trained = LazyModel(saved.pop("recipe"), lambda: state, build)
+    settings = saved.pop("settings", None)  # results that were saved before have none
+    trained = LazyModel(saved.pop("recipe"), lambda: state, build, settings=settings)
     return FitResult(**saved, trained=trained)

@@ -139,6 +139,7 @@ class _Feed:
                 job = load_value(folder, "feed")
         else:
             job = load_value(fields["run_dir"], "job")
+        job.settings.use()
         keras.utils.set_random_seed(job.seed)  # the order of a shuffle depends on it, too
         self._readers = {
             kind: _reader(job, kind, steps)

@@ -16,6 +16,7 @@ from tfdistr.supported import check as _check
 _check({"TensorFlow": tf.__version__, "Keras": keras.__version__})
 
 from tfdistr.errors import TfdistrError
+from tfdistr.tf_internals.keras_loading import loading_with, undisturbed_session
 from tfdistr.tf_internals.keras_loop import (
     KerasCall,
     all_layers,
@@ -38,6 +39,20 @@ from tfdistr.tf_internals.keras_loop import (
     reduce_step_logs,
     seed_generators,
     trace_without_effect,
+)
+from tfdistr.tf_internals.keras_objects import (
+    Exclusions,
+    exclude,
+    exclusions_of,
+    has_trainable_flag,
+    in_safe_mode,
+    is_of_library,
+    names_of_libraries,
+    own_variables,
+    plain_properties,
+    policy_of,
+    set_policy,
+    set_safe_mode,
 )
 from tfdistr.tf_internals.keras_optimizers import (
     Apply,

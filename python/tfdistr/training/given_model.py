@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -20,17 +21,26 @@ from tfdistr.utils.disk import BEFORE_START, writing
 if TYPE_CHECKING:
     import keras
 
+    from tfdistr.training.job import Job
+
 #: The fix that always helps.
 PASS_A_FUNCTION = "pass a function that builds and compiles the model: every worker calls it."
+#: What has been compared if nothing was computed.
+FINGERPRINT_ONLY = "fingerprint only"
+_SHOWN = 300  # characters
+_STYLES = re.compile(r"\x1b\[\d+m")  # the bold words of Keras's messages
 
 
 class GivenModel:
     """Builds copies of a compiled model, in any process: a function without arguments, for ``Job``.
 
     A copy has the architecture, the weights, the optimizer with its state, and the arguments of ``compile``.
+    It also has what no configuration describes: what may be trained, LoRA, plain attributes, Keras's
+    settings. The first copy is compared with the original.
 
     Attributes:
         original: The caller's model; None in other processes.
+        checked: What has been compared: "fingerprint only" or "fingerprint, outputs and gradients".
 
     Raises:
         ArgumentError: The model is not compiled, or has a part that other processes cannot have.
@@ -44,12 +54,20 @@ class GivenModel:
                 fix="Call model.compile(optimizer=..., loss=...) before.",
             )
         from tfdistr import tf_internals
-        from tfdistr.training.own_compile import assumed_defaults, own_compile_saved
+        from tfdistr.training.carried_state import CarriedState
+        from tfdistr.training.corrections import Corrections
+        from tfdistr.training.keras_settings import KerasSettings
+        from tfdistr.training.module_values import module_values
+        from tfdistr.training.own_compile import own_compile_saved
 
         self.original: keras.Model | None = model
-        self._dtype_policy: str = model.dtype_policy.name
+        self.checked = FINGERPRINT_ONLY
+        self._settings = KerasSettings.here()
+        self._dtype_policy = model.dtype_policy
+        self._state = CarriedState.of(model)
+        self._corrections = Corrections()
         with own_compile_saved(), tf_internals.whole_configs():
-            described, objects = _describe(model)
+            objects = _describe(model)
             self._own_parts = _own_parts(model, objects)
             with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
                 path = Path(folder, "model.keras")
@@ -57,42 +75,112 @@ class GivenModel:
                     model.save(path)
                 # An array is mapped into the memory of the workers, not copied.
                 self._archive = np.fromfile(path, np.uint8)
-        if assumed_defaults(described):
-            self()  # raise the error of a differing copy here, not in each worker
+        self._module_values = module_values(self._own_parts.values())
+        with tf_internals.undisturbed_session():
+            copy = self._load()
+            self._corrections = Corrections.between(model, copy, self._state)
+        self._first_copy: tuple[keras.Model, keras.Model] | None = (model, copy)
 
     def __call__(self) -> keras.Model:
         """Return a copy of the original model."""
+        model = self._load()
+        self._corrections.apply(model)
+        return model
+
+    def check_outputs(self, batch: Callable[[], Any]) -> None:
+        """Compare outputs and gradients of the original and a copy, once.
+
+        Nothing is computed for a model whose parts are all Keras's own.
+
+        Args:
+            batch: Returns a few rows of the inputs; None if there are none to look at.
+
+        Raises:
+            ArgumentError: They differ.
+        """
+        pair, self._first_copy = self._first_copy, None
+        # A call of the original must not create weights in it.
+        if pair is None or not self._own_parts or not _is_built(pair[0]):
+            return
+        from tfdistr.training.output_check import same_outputs
+
+        inputs = batch()
+        if inputs is not None and same_outputs(*pair, inputs):
+            self.checked = "fingerprint, outputs and gradients"
+
+    def _load(self) -> keras.Model:
+        """Return a copy as the configuration and the weights describe it, with the carried state."""
         import keras
 
+        from tfdistr import tf_internals
         from tfdistr.training.own_compile import own_compile_saved
 
+        for value in self._module_values:
+            value.restore()
         with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
             path = Path(folder, "model.keras")
             with writing(path, "The model", needed=lambda: self._archive.nbytes, fix=BEFORE_START):
                 self._archive.tofile(path)
-            # The optimizer of a model that was never trained has no state yet.
             with (
-                _quiet("Skipping variable loading for optimizer"),
+                # The optimizer of a model that was never trained has no state yet. A call of the model
+                # builds layers that have no build().
+                _quiet("Skipping variable loading for optimizer|`build\\(\\)` was called on layer"),
+                self._settings.used(),
+                _under(self._dtype_policy),
                 own_compile_saved(),
-                _compiled_under(self._dtype_policy),
+                tf_internals.loading_with(self._prepare),
             ):
-                return keras.saving.load_model(path, custom_objects=self._own_parts)
+                try:
+                    return keras.saving.load_model(path, custom_objects=self._own_parts)
+                except ArgumentError:
+                    raise
+                except Exception as error:  # the user's from_config() can raise anything
+                    raise _cannot_rebuild(error) from error
+
+    def _prepare(self, model: keras.Model, compile_config: Any) -> None:
+        """Prepare a copy for its weights. LoRA adds some, and the optimizer has those that are trained."""
+        self._state.restore_layers(model)
+        if self.original is not None:
+            from tfdistr.training.corrections import check_parts
+
+            check_parts(self.original, model)
+        self._corrections.try_attributes(model)
+        if compile_config:
+            model.compile_from_config(compile_config)
+            model.compiled = True  # the class may restore itself without a call of compile()
+        self._state.restore_compiled(model)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "original": None}
+        return {**vars(self), "original": None, "_first_copy": None}
+
+
+def _is_built(model: keras.Model) -> bool:
+    from tfdistr.training.fingerprint import layers_of
+
+    return all(layer.built for layer in layers_of(model))
+
+
+def _cannot_rebuild(error: Exception) -> ArgumentError:
+    while error.__context__ is not None and isinstance(error.__context__, Exception):
+        error = error.__context__  # Keras repeats the whole configuration around it
+    reason = " ".join(_STYLES.sub("", str(error)).split())
+    return ArgumentError(
+        "Cannot rebuild `model` from its configuration, as the workers must.",
+        received=f"{type(error).__name__}: {reason[:_SHOWN]}",
+        fix=f"Correct get_config() and from_config() of its parts, or {PASS_A_FUNCTION}",
+    )
 
 
 @contextlib.contextmanager
-def _compiled_under(policy: str) -> Iterator[None]:
-    """Make ``compile()`` scale the loss within the context as it did for a model with this dtype policy.
+def _under(policy: keras.DTypePolicy) -> Iterator[None]:
+    """Make this the global dtype policy within the context.
 
-    Keras reads the policy of the model, which a saved model takes from the global one.
+    A part that names none has the global policy of when the model was made, and so has the model itself.
     """
     import keras
 
     before = keras.config.dtype_policy()
-    if policy == "mixed_float16":
-        keras.config.set_dtype_policy(policy)
+    keras.config.set_dtype_policy(policy)
     try:
         yield
     finally:
@@ -118,13 +206,31 @@ def as_model_factory(model: Any) -> Any:
     return copy.copy(made) if isinstance(made, GivenModel) else made  # a copy has no original
 
 
+def check_copy(job: Job) -> None:
+    """Compare what a model that was given and its copy compute, if the rows of a job are in memory."""
+    if not isinstance(job.model, GivenModel):
+        return
+
+    def batch() -> Any:
+        from tfdistr.training.output_check import first_inputs
+
+        return first_inputs(job)
+
+    job.model.check_outputs(batch)
+
+
+def checked_parts(model: Any) -> str | None:
+    """Return what has been compared between a model that was given and its copy; None for a function."""
+    return model.checked if isinstance(model, GivenModel) else None
+
+
 def callers_model(model: Any) -> keras.Model | None:
     """Return the model that the caller passed for a job, in the caller's process; None for a function."""
     return model.original if isinstance(model, GivenModel) else None
 
 
-def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
-    """Return the description of a model, and the objects in it that have a name."""
+def _describe(model: keras.Model) -> list[Any]:
+    """Return the objects in a model that have a name; an error if Keras cannot describe it."""
     from tfdistr import tf_internals
 
     try:
@@ -139,7 +245,7 @@ def _describe(model: keras.Model) -> tuple[dict[str, Any], list[Any]]:
         raise cannot_serialize(part) from error
     if has_lambda(described):
         raise cannot_serialize("a lambda, which has no name")
-    return described, objects
+    return objects
 
 
 def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:

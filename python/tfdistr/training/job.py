@@ -13,7 +13,8 @@ import attrs
 from tfdistr.data.source import Source, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed, for_data, for_layers
-from tfdistr.training.given_model import given
+from tfdistr.training.given_model import checked_parts, given
+from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.recovery_options import Recovery
 from tfdistr.utils.arguments import (
@@ -60,6 +61,7 @@ class EpochRange:
 
 _NAME = "job"
 _STRATEGY = "strategy"
+_SETTINGS = "keras"
 _LARGEST_SEED = 2**32 - 1  # limit of NumPy
 
 # The mark of fields that are not in the result's numbers, and that the workers need not compare.
@@ -180,6 +182,7 @@ class Job:
         task: "fit", "evaluate" or "predict".
         state: The initial state of the model; None for the state from its function.
         recovery: The reaction to failures.
+        settings: Keras's settings of the session.
 
     Raises:
         ArgumentError: An argument is not valid.
@@ -219,6 +222,7 @@ class Job:
     task: str = attrs.field(default="fit", metadata=_HIDDEN)
     state: ModelState | None = attrs.field(default=None, metadata=_HIDDEN)
     recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)
+    settings: KerasSettings = attrs.field(factory=KerasSettings.here, metadata=_HIDDEN)
 
     @property
     def functions(self) -> list[Any]:
@@ -241,6 +245,12 @@ class Job:
         """The numbers of the job, as shown in its result."""
         shown = [field.name for field in attrs.fields(Job) if not field.metadata.get("hidden")]
         return {name: getattr(self, name) for name in shown} | {"checkpoint_every": self.recovery.every}
+
+    @property
+    def of_model(self) -> dict[str, Any]:
+        """The member of the result about a model that was given: what of its copy was compared."""
+        checked = checked_parts(self.model)
+        return {} if checked is None else {"model_copy": checked}
 
     @property
     def description(self) -> dict[str, Any]:
@@ -301,6 +311,8 @@ class Job:
         """
         check_not_sent(self.callbacks)
         save_value(self, run_dir, _NAME)
+        # A separate file: the user's modules, which are imported with the job, may read the settings.
+        save_value(self.settings, run_dir, _SETTINGS)
         # A separate file: the strategy must be made before the rest of the job uses TensorFlow.
         save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
 
@@ -321,6 +333,7 @@ class Job:
             run_dir: The folder that ``save`` wrote to.
             functions: The values for the ``FunctionByName`` parts of the job, by name.
         """
+        load_value(run_dir, _SETTINGS).use()
         job = load_value(run_dir, _NAME)
         assert isinstance(job, Job)
         begin_with_seed(job.functions, job.seed)

@@ -13,6 +13,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.options import StrategyOptions
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
+from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.learning_rate import learning_rate_factor
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.per_worker import PerWorker
@@ -40,7 +41,7 @@ class TrainingArguments(TypedDict, total=False):
 
 
 class JobArguments(TrainingArguments, total=False):
-    """All fields of `Job` that callers choose; ``task`` and ``state`` are for jobs of a result."""
+    """All fields of `Job` that callers choose. Jobs of a result choose ``task``, ``state``, ``settings``."""
 
     strategy: str
     options: Any
@@ -52,6 +53,7 @@ class JobArguments(TrainingArguments, total=False):
     recovery: Recovery
     task: str
     state: ModelState | None
+    settings: KerasSettings
 
 
 def make_job(

@@ -13,6 +13,7 @@ import numpy as np
 
 from tfdistr.errors import ArgumentError
 from tfdistr.training.given_model import callers_model
+from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.trusted_files import open_own
 
@@ -78,7 +79,8 @@ def set_values(
     Raises:
         ArgumentError: The model has no ``call()``, and layers that are not built.
     """
-    if not model.built:
+    # The cell of an RNN gets the weights of its layers in the first call of the model.
+    if not model.built or len(model.weights) < len(weights):
         _build(model, inputs, len(weights))
     model.set_weights(weights)
     own = [] if model.optimizer is None else [(model.optimizer, optimizer)]
@@ -205,6 +207,7 @@ class LazyModel:
         build: Makes a model of its kind in this process, if ``recipe`` cannot.
         inputs: The inputs with which a model is built, for ``made``; see ``Training``.
         made: The model, if it is already here.
+        settings: Keras's settings under which it was trained.
     """
 
     def __init__(
@@ -215,8 +218,10 @@ class LazyModel:
         *,
         inputs: Any = None,
         made: keras.Model | None = None,
+        settings: KerasSettings | None = None,
     ) -> None:
         self.recipe = recipe
+        self.settings = settings or KerasSettings()
         self._read = read
         self._build = build
         self._inputs = inputs
@@ -228,8 +233,9 @@ class LazyModel:
         if self._model is None:
             state = self._read()
             import_tensorflow()
-            model = callers_model(self.recipe) or self.recipe_here()
-            self._model, self._inputs = state.give(model), state.inputs
+            with self.settings.used():
+                model = callers_model(self.recipe) or self.recipe_here()
+                self._model, self._inputs = state.give(model), state.inputs
         return self._model
 
     @property
@@ -243,4 +249,4 @@ class LazyModel:
 
     def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
         """Return the same state, with another recipe for the model."""
-        return LazyModel(recipe, self.state, build)
+        return LazyModel(recipe, self.state, build, settings=self.settings)

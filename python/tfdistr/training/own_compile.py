@@ -39,11 +39,6 @@ def own_compile_saved() -> Iterator[None]:
         yield
 
 
-def assumed_defaults(config: Config) -> list[str]:
-    """Return the arguments of ``compile()`` that a saved model loses, so that they have their defaults."""
-    return list((config.get("compile_config") or {}).get("defaults", ()))
-
-
 def _has_own_compile(kind: type[keras.Model]) -> bool:
     """Return whether a class overrides ``compile()`` without methods that describe its call."""
     usual = keras.Model
@@ -108,9 +103,12 @@ def _serialized(kind: type, name: str, value: Any) -> Any:
 
 
 def _compile_from_config(model: keras.Model, config: Config) -> None:
-    """Compile like ``keras.Model.compile_from_config``, from a result of ``_get_compile_config``."""
+    """Compile like ``keras.Model.compile_from_config``, from a result of ``_get_compile_config``.
+
+    Keras also builds the optimizer, for all weights that can be trained by then.
+    """
     if not _has_own_compile(type(model)):
-        super(keras.Model, model).compile_from_config(config)
+        model.compile(**keras.saving.deserialize_keras_object(config))
         return
     if "own" not in config:  # the class has a get_compile_config()
         model.compile(**keras.saving.deserialize_keras_object(config))

@@ -1,0 +1,134 @@
+"""State of Keras objects that has no public name, and that no configuration describes."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import functools
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import keras
+from keras.src.backend.common import global_state
+from keras.src.saving import serialization_lib
+
+_LIBRARIES = ("keras", "tensorflow")
+
+
+def is_of_library(kind: type) -> bool:
+    """Return whether a class is one of Keras or TensorFlow."""
+    return (kind.__module__ or "").partition(".")[0] in _LIBRARIES
+
+
+def names_of_libraries(kind: type) -> frozenset[str]:
+    """Return the attributes that the code of Keras and TensorFlow sets in objects of a class.
+
+    Private ones are how Keras works. Their names differ between versions, so they are read from its code.
+    """
+    return frozenset().union(*map(_names_of, filter(is_of_library, kind.__mro__)))
+
+
+@functools.cache
+def _names_of(base: type) -> frozenset[str]:
+    functions = (function for value in vars(base).values() for function in _functions_of(value))
+    return frozenset(name for function in functions for name in _stored(inspect.unwrap(function).__code__))
+
+
+def plain_properties(holder: Any) -> dict[str, Any]:
+    """Return the plain properties of Keras that can be set in an object, such as ``supports_masking``.
+
+    Their values are in private attributes.
+    """
+    found = {}
+    for name in {name for base in filter(is_of_library, type(holder).__mro__) for name in _settable(base)}:
+        with contextlib.suppress(Exception):  # a property may have no value yet
+            value = getattr(holder, name)
+            if isinstance(value, bool | int | float | str | None):
+                found[name] = value
+    return found
+
+
+@functools.cache
+def _settable(base: type) -> frozenset[str]:
+    held = vars(base).items()
+    return frozenset(name for name, value in held if isinstance(value, property) and value.fset is not None)
+
+
+def _functions_of(value: Any) -> Iterator[FunctionType]:
+    found = [value.fget, value.fset] if isinstance(value, property) else [getattr(value, "__func__", value)]
+    return (function for function in found if isinstance(function, FunctionType))
+
+
+def _stored(code: CodeType) -> Iterator[str]:
+    for step in dis.get_instructions(code):
+        if step.opname == "STORE_ATTR":
+            yield step.argval
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _stored(part)
+
+
+def own_variables(layer: keras.Layer) -> list[keras.Variable]:
+    """Return the variables of a layer without those of the layers in it, whatever can be trained."""
+    generators = [generator.state for generator in layer._seed_generators]
+    return [*layer._trainable_variables, *layer._non_trainable_variables, *generators]
+
+
+def has_trainable_flag(layer: keras.Layer) -> bool:
+    """Return the layer's own ``trainable``. A subclass may replace the public property."""
+    return bool(layer._trainable)
+
+
+def policy_of(part: Any) -> keras.DTypePolicy | None:
+    """Return the dtype policy of a layer, a loss or a metric. Losses have no public name for it."""
+    policy = getattr(part, "_dtype_policy", None)
+    return policy if isinstance(policy, keras.DTypePolicy) else None
+
+
+def set_policy(part: Any, policy: keras.DTypePolicy) -> None:
+    """Set the dtype policy of a layer, a loss or a metric. Only layers have a public way."""
+    part._dtype_policy = policy
+    if not isinstance(part, keras.Layer) and hasattr(part, "_dtype"):
+        part._dtype = policy.compute_dtype if isinstance(part, keras.Loss) else policy.name
+
+
+class Exclusions(NamedTuple):
+    """What ``exclude_from_weight_decay()`` has set in an optimizer.
+
+    Attributes:
+        variables: The numbers of the variables, among those of the model.
+        pattern: A pattern of names; None without one.
+    """
+
+    variables: tuple[int, ...] = ()
+    pattern: str | None = None
+
+
+def exclusions_of(optimizer: Any, variables: Sequence[keras.Variable]) -> Exclusions:
+    """Return the variables without weight decay. There is no public way to read them."""
+    keys = getattr(optimizer, "_exclude_from_weight_decay", None) or ()
+    numbers = tuple(n for n, variable in enumerate(variables) if optimizer._var_key(variable) in keys)
+    pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    return Exclusions(numbers, pattern.pattern if isinstance(pattern, re.Pattern) else None)
+
+
+def exclude(optimizer: Any, excluded: Exclusions, variables: Sequence[keras.Variable]) -> None:
+    """Exclude variables from weight decay. The public method refuses an optimizer that is built."""
+    optimizer._exclude_from_weight_decay = {optimizer._var_key(variables[n]) for n in excluded.variables}
+    pattern = excluded.pattern
+    optimizer._exclude_from_weight_decay_pattern = None if pattern is None else re.compile(pattern)
+    optimizer._exclude_from_weight_decay_cache = {}
+
+
+def in_safe_mode() -> bool | None:
+    """Return False after ``keras.config.enable_unsafe_deserialization()``, which has no public getter."""
+    mode = serialization_lib.in_safe_mode()
+    return None if mode is None else bool(mode)
+
+
+def set_safe_mode(mode: bool | None) -> None:
+    """Set what ``in_safe_mode`` returns. The public function only makes it False."""
+    global_state.set_global_attribute("safe_mode_saving", mode)
