@@ -72,7 +72,6 @@ from tfdistr.tf_internals.keras_own import (
     flush_events,
     function_of_r,
     observed_batch_statistics,
-    own_parts,
     serialized,
     silent_batch_statistics,
     undisturbed_random_numbers,

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.src.saving import serialization_lib
 from tensorflow.python.eager import context as _context
 
-from tfdistr.tf_internals.keras_loop import all_layers, overrides
+from tfdistr.tf_internals.keras_loop import all_layers
 from tfdistr.tf_internals.keras_step import overridden
 
 _MODULE = "rpytools.call"  # of reticulate 1.41 to 1.46
@@ -65,41 +65,6 @@ def _is_set(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def own_parts(model: keras.Model) -> list[str]:
-    """Return the parts of a step that may compute something other than the mean of the rows' losses.
-
-    They are a ``train_step`` or a ``compute_loss`` that is not Keras's, losses that are not Keras's, and
-    layers whose classes call ``add_loss`` and are not Keras's. (The arguments of ``compile`` have no public
-    names.)
-    """
-    parts = [f"{name}()" for name in ("train_step", "compute_loss") if overrides(model, name)]
-    losses = getattr(getattr(model, "_compile_loss", None), "_user_loss", None)
-    given = [loss for loss in keras.tree.flatten(losses) if loss is not None and not _is_of_keras(loss)]
-    parts += [f"the loss {_name_of(loss)!r}" for loss in given]
-    parts += [f"the layer {layer.name!r}" for layer in all_layers(model) if _adds_loss(layer)]
-    place = function_of_r(model)
-    return parts or ([f"the R function {place}"] if place and "metric" not in place else [])
-
-
-def _is_of_keras(part: Any) -> bool:
-    if isinstance(part, str):
-        return True
-    function = getattr(part, "fn", part)  # Keras wraps functions
-    function = function if hasattr(function, "__name__") else type(function)
-    return (getattr(function, "__module__", None) or "").partition(".")[0] == "keras"
-
-
-def _name_of(loss: Any) -> str:
-    named = getattr(loss, "fn", loss)
-    return str(getattr(named, "__name__", None) or getattr(loss, "name", type(loss).__name__))
-
-
-def _adds_loss(layer: keras.Layer) -> bool:
-    own = [cls for cls in type(layer).__mro__ if (cls.__module__ or "").partition(".")[0] != "keras"]
-    codes = [getattr(value, "__code__", None) for cls in own for value in vars(cls).values()]
-    return any("add_loss" in code.co_names for code in codes if code is not None)
 
 
 @contextlib.contextmanager

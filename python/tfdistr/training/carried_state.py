@@ -126,7 +126,8 @@ def _is_quantized(layer: keras.Layer) -> bool:
 
 def _optimizers(model: keras.Model) -> list[Any]:
     """Return all optimizers of a model, and those in them."""
-    return [part for held in tf_internals.optimizers_of(model) for part in tf_internals.with_inner_optimizers(held)]
+    found = map(tf_internals.with_inner_optimizers, tf_internals.optimizers_of(model))
+    return [part for optimizers in found for part in optimizers]
 
 
 def _trained(model: keras.Model) -> list[list[int] | None]:

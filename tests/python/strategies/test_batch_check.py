@@ -18,7 +18,6 @@ NOT_FINITE = "not finite"
 #: What a warning says of a model that cannot be split.
 WARNED = {
     "sum in a layer": "because the layer 'sum_loss' uses several rows of a batch at once",
-    "clipped gradients": "because train_step() uses several rows",
     "mean in a layer": "because the layer 'centred' uses several rows",
     "mean before zeros": "because the layer 'centred_1' uses several rows",
     "hard examples": "because train_step() uses several rows",
@@ -44,7 +43,7 @@ NOTED = {
 }
 FINE = {
     "rows", "rows by a class, sum", "mean", "gathered", "a plain step", "sampling", "a counter of steps",
-    "regularizers", "logs", "accumulated",
+    "regularizers", "logs", "accumulated", "clipped gradients",
 }  # fmt: skip
 
 

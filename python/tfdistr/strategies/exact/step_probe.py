@@ -244,8 +244,10 @@ class StepProbe:
     def _add_up(self, effects: Effects, rows: int) -> None:
         """Replace the parts of this worker, which had so many rows in the last step, by those of all."""
         collectives = self._extended.collectives
-        if collectives is None or self._extended.virtual is not None:  # then all variables are common
+        if self._extended.virtual is not None:  # variables are common, and logs are means
+            effects.summed = {name: self._extended.virtual.count * log for name, log in effects.logs.items()}
             return
+        assert collectives is not None
         parts = self._extended.own_metrics(self._model)
         summed = [self._names[id(self._own(variable))] for variable in parts]
         sums = tf.distribute.ReduceOp.SUM

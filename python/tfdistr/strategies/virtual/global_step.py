@@ -120,7 +120,7 @@ class _Results:
         if predicts:
             self.rows = [row[: step.examples] for row in tf.nest.flatten(step.logs)]
         elif not step.logs_are_metrics:
-            self.dense += [_part(log, "mean", step.weight, is_last) for log in _other_logs(step)]
+            self.dense += [_part(log, kind, step.weight, is_last) for log, kind in _other_logs(step)]
 
     @property
     def groups(self) -> list[list[tf.Tensor]]:
@@ -140,10 +140,15 @@ def _part(value: tf.Tensor, aggregation: str, weight: tf.Tensor, is_last: tf.Ten
     return tf.where(counts, value, tf.zeros_like(value))
 
 
-def _other_logs(step: ShareStep) -> list[tf.Tensor]:
-    """Return the logs that are tensors and no results of metrics."""
-    logs = tf.nest.flatten(step.logs)
-    return [log for log in logs if isinstance(log, tf.Tensor) and step.results.metric_of(log) is None]
+def _other_logs(step: ShareStep) -> list[tuple[tf.Tensor, str]]:
+    """Return the logs that are tensors and no results of metrics, each with what it is: "sum" or "mean"."""
+    named = step.logs if isinstance(step.logs, dict) else dict(enumerate(tf.nest.flatten(step.logs)))
+    logs = [(name, part) for name in sorted(named) for part in tf.nest.flatten(named[name])]
+    return [
+        (log, "sum" if name in step.summed_logs else "mean")
+        for name, log in logs
+        if isinstance(log, tf.Tensor) and step.results.metric_of(log) is None
+    ]
 
 
 class _TracedStep:

@@ -102,6 +102,7 @@ class ShareStep:
         bad: Whether the loss is not finite.
         exchanges: The exchanges of the share, in order.
         common: The ids of variables that all shares change alike: those of metrics of the whole batch.
+        summed_logs: The names of the logs that are sums over rows.
     """
 
     updates: list[Update] = field(default_factory=list)
@@ -116,6 +117,7 @@ class ShareStep:
     bad: Any = None
     exchanges: list[ShareExchange] = field(default_factory=list)
     common: set[int] = field(default_factory=set)
+    summed_logs: set[str] = field(default_factory=set)
 
     def aggregation(self, variable: Any) -> str:
         """Return how the values of a variable of all shares are combined: "sum", "mean" or "none"."""
@@ -256,7 +258,7 @@ def share_step(
 
     optimizers = tf_internals.optimizers_of(model)
     protected = [*model.trainable_variables, *(v for each in optimizers for v in each.variables)]
-    over_batch = extended.over_batch(model)
+    over_batch, step.summed_logs = extended.over_batch(model), extended.known_logs(model).sums
     step.common = {id(v) for metric in over_batch.metrics for v in metric.variables}
     scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut, step.common)
     replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)

@@ -257,7 +257,7 @@ def network(
 
 
 def random_layers() -> list[layers.Layer]:
-    return [layers.Dropout(0.3), layers.GaussianNoise(0.3), layers.BatchNormalization()]
+    return [layers.Dropout(0.3), layers.GaussianNoise(0.3), layers.BatchNormalization(synchronized=True)]
 
 
 MODELS: dict[str, Callable[[], keras.Model]] = {
