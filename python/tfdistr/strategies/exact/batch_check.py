@@ -55,9 +55,9 @@ LARGEST_WEIGHTS = 200 * 1024 * 1024
 _GATHERED = 16 * 1024 * 1024
 
 _WAYS_OUT = (
-    "Gather the rows of all workers there with tfdistr.gather(); let the optimizer clip (clipnorm, "
-    "global_clipnorm), which is exact; pass virtual_workers, with which the result is the same on any number "
-    "of workers; or, if you know this, filter warnings of the class BatchLossWarning (R: "
+    "Gather the rows of all workers there with tfdistr.gather(); in train_step, take gradients with "
+    "tape.gradient(), which gives those of the whole batch; pass virtual_workers, with which the result is the "
+    "same on any number of workers; or, if you know this, filter warnings of the class BatchLossWarning (R: "
     "tfdistr_warning_batch_loss)."
 )
 

@@ -120,13 +120,16 @@ def _part(given: Any, number: int, parts: int) -> Any:
 
 
 def _loss_adds_up(loss: Any, given: tuple[Any, ...], parts: int, tolerance: Tolerance) -> bool:
+    """Return whether the parts of a loss add up; a loss without a reduction is left to the check."""
     y_true, y_pred, weight = given
     outputs = keras.tree.flatten(y_pred)
     outputs += [part for output in outputs for part in tf_internals.attached(output)]
     watched = [value for value in outputs if value.dtype.is_floating]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(watched)
-        whole = tf.reduce_sum(loss(y_true, y_pred, weight))
+        whole = loss(y_true, y_pred, weight)
+        if whole.shape.rank:
+            return True
         values = [_shared(loss, _part(given, number, parts)) for number in range(parts)]
         divisors = [divisor for _, divisor in values]
         total = tf.add_n([value * _factor(divisor, divisors) / parts for value, divisor in values])
@@ -142,7 +145,7 @@ def _shared(loss: Any, given: tuple[Any, ...]) -> tuple[tf.Tensor, Any]:
         asked.append("sum" if divisor is None else tf.cast(divisor, tf.float32))
         return tf.ones([], tf.float64)
 
-    value = tf.reduce_sum(tf_internals.SharedLoss(loss, share)(*given))
+    value = tf_internals.SharedLoss(loss, share)(*given)
     return value, asked[0] if asked else None
 
 
