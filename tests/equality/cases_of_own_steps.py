@@ -61,7 +61,7 @@ class Clipped(OwnStep):
 
 
 @case(**DATA)
-def clipped_in_the_step():
+def clipped_by_the_step():
     return compiled(Clipped())
 
 
@@ -117,7 +117,7 @@ class Accumulates(OwnStep):
 
 
 @case(**DATA, epochs=3, not_virtual=REFUSED, not_mirrored=IN_A_CONDITION)
-def accumulated_gradients():
+def gradients_kept_in_variables():
     return compiled(Accumulates())
 
 
@@ -142,7 +142,7 @@ class SharpnessAware(OwnStep):
 
 
 @case(**DATA, not_virtual=REFUSED)
-def sharpness_aware():
+def sharpness_aware_step():
     return compiled(SharpnessAware())
 
 

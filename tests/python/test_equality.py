@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(600)
 ON_WORKERS = [
     ("drop-in", "masked_tokens"), ("drop-in", "last_batch_smaller_than_workers"),
     ("distributed_fit", "custom_train_step"), ("drop-in", "pearson_correlation"),
-    ("drop-in", "accumulated_gradients"),
+    ("drop-in", "gradients_kept_in_variables"),
 ]  # fmt: skip
 
 

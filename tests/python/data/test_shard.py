@@ -207,6 +207,15 @@ def test_nested_ragged_and_sparse_elements():
     assert [b"".join(y.numpy()) for _, y in parts] == [b"ab", b"cde"]
 
 
+@pytest.fixture
+def without_global_seed():
+    seed = tf_internals.global_seed()
+    tf.random.set_seed(None)
+    yield
+    tf.random.set_seed(seed)
+
+
+@pytest.mark.usefixtures("without_global_seed")
 def test_an_order_that_differs_from_worker_to_worker_is_refused():
     dataset = tf.data.Dataset.range(8)
     for shuffled in (unseeded(dataset).batch(2), unseeded(dataset).map(lambda x: x + 1).batch(2).repeat()):

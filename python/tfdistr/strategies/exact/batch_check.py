@@ -56,9 +56,9 @@ _GATHERED = 16 * 1024 * 1024
 
 _WAYS_OUT = (
     "Gather the rows of all workers there with tfdistr.gather(); in train_step, take gradients with "
-    "tape.gradient(), which gives those of the whole batch; pass virtual_workers, with which the result is the "
-    "same on any number of workers; or, if you know this, filter warnings of the class BatchLossWarning (R: "
-    "tfdistr_warning_batch_loss)."
+    "tape.gradient(), which gives those of the whole batch; pass virtual_workers, with which the result is "
+    "the same on any number of workers; or, if you know this, filter warnings of the class BatchLossWarning "
+    "(R: tfdistr_warning_batch_loss)."
 )
 
 #: The kind and the name of an effect, and its difference.
