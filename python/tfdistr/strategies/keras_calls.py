@@ -48,8 +48,8 @@ class KerasCalls:
         self._extended = extended
         self._prepared: weakref.WeakSet[keras.Model] = weakref.WeakSet()
         self._machines_compared = False
-        #: Reads this worker's rows of a first batch, where Keras's data does not give them.
-        self.look: Look | None = None
+        #: A model whose fit() runs, and what reads this worker's rows of a first batch of its data.
+        self.data_of: tuple[keras.Model, Look] | None = None
 
     def dataset_given(self, dataset: tf.data.Dataset) -> None:
         """Begin the call of fit, evaluate or predict that wants ``dataset`` split, if there is one."""
@@ -91,15 +91,17 @@ class KerasCalls:
         if call.method == "fit" and call.variables["validation_data"] is not None:
             kinds += ["test"] if tf_internals.overrides(model, "test_step") else []
 
-        def check(look: Look) -> None:
+        def check(look: Look, *, alone: bool = True) -> None:
             for kind in kinds:
-                check_batch(self._extended, model, look, kind=kind)
+                check_batch(self._extended, model, look, kind=kind, alone=alone)
 
-        if self.look is None and tf_internals.python_ops(dataset) and model.steps_per_execution == 1:
+        given = self.data_of is not None and self.data_of[0] is model and call.method == "fit"
+        if not given and tf_internals.python_ops(dataset) and model.steps_per_execution == 1:
             made = getattr(model, maker)(*args)
             _check_with_first_batch(model, f"{kinds[0]}_function", dataset, check)
             return made
-        check(self.look or functools.partial(self._first_rows, dataset))
+        look = self.data_of[1] if given and self.data_of else functools.partial(self._first_rows, dataset)
+        check(functools.cache(look))
         return getattr(model, maker)(*args)
 
     def _first_rows(self, dataset: tf.data.Dataset) -> Any:
@@ -180,7 +182,7 @@ class KerasCalls:
 
 
 def _check_with_first_batch(
-    model: keras.Model, name: str, dataset: tf.data.Dataset, check: Callable[[Look], None]
+    model: keras.Model, name: str, dataset: tf.data.Dataset, check: Callable[..., None]
 ) -> None:
     """Check with the first batch that Keras's function ``name`` gets: a generator cannot be read twice."""
     function = getattr(model, name)
@@ -188,7 +190,7 @@ def _check_with_first_batch(
     def first_call(iterator: Any) -> Any:
         setattr(model, name, function)
         batch = next(iterator)
-        check(lambda: batch)
+        check(lambda: batch, alone=False)  # the generator may be running
         # Of the type of the other batches, so that the function is traced once.
         once = dataset.take(0).concatenate(tf.data.Dataset.from_tensors(batch))
         return function(iter(once))

@@ -120,6 +120,12 @@ def variables_of(model: keras.Model) -> list[Any]:
     return list({id(variable): variable for variable in found}.values())
 
 
+def random_generators(model: keras.Model) -> list[tf.Variable]:
+    """Return the states of the ``tf.random.Generator`` objects that a model and its layers hold."""
+    held = [value for layer in (model, *all_layers(model)) for value in vars(layer).values()]
+    return [value.state for value in held if isinstance(value, tf.random.Generator)]
+
+
 @contextlib.contextmanager
 def undisturbed_random_numbers() -> Iterator[None]:
     """Restore the random numbers of Python, NumPy and TensorFlow's eager operations after the context.

@@ -115,6 +115,12 @@ def replaced_losses(model: keras.Model, replace: Callable[[int, Any], Any]) -> I
         yield
 
 
+def compiled_parts(model: keras.Model) -> tuple[Any, ...]:
+    """Return the objects that ``compile()`` has made, which have no public names."""
+    names = ("_compile_loss", "_compile_metrics", "_loss_tracker")
+    return tuple(getattr(model, name, None) for name in names)
+
+
 def all_metrics(model: keras.Model) -> list[Any]:
     """Return the metrics of a model, each once; Keras holds those of ``compile()`` in a private class."""
     compiled: Any = getattr(model, "_compile_loss", None)

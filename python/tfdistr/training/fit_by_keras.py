@@ -98,11 +98,11 @@ def _read_by(model: keras.Model, data: WorkerData, weigh: Callable[[Any], Any] |
         rows = data.look()
         return rows if weigh is None or rows is None else weigh(rows)
 
-    calls.look = look
+    calls.data_of = model, look
     try:
         yield
     finally:
-        calls.look = None
+        calls.data_of = None
 
 
 def check_read_by_keras(*read: WorkerData | None) -> None:

@@ -251,7 +251,8 @@ class _LoopPhase:
         extended = extended_of(self._model)
         if extended is None or extended.collectives is None:
             return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
-        with extended.within(sums=extended.read_together(self._model.metrics_variables)):
+        sums = extended.read_together(self._model.metrics_variables)
+        with extended.within(sums=sums, kind=self._kind):
             return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
 
 

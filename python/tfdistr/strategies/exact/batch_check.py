@@ -11,6 +11,7 @@ Losses and metrics of ``compile()`` that are functions of the whole batch get th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +22,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.errors import TfdistrError
 from tfdistr.strategies.exact import over_batch
+from tfdistr.strategies.exact.known_steps import KnownLogs
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.mixing_layers import mixing_layers, observed_layers
-from tfdistr.strategies.exact.replica import KnownLogs, OneReplica
+from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.row_wise import unproved_parts
 from tfdistr.strategies.exact.rows_of_all import (
     batches_of_all,
@@ -48,7 +49,7 @@ _ROWS, _ALL_ROWS = 8, 32
 _TOLERANCE = {"float32": 5e-5, "float64": 1e-8}
 _TOLERANCE_OF_16_BITS = 5e-2
 #: Seconds that the steps on all rows may take.
-_SECONDS = 10.0
+LONGEST = 10.0
 #: Bytes of weights of which the check makes copies.
 LARGEST_WEIGHTS = 200 * 1024 * 1024
 #: Bytes of rows that the workers gather in a step for a loss or a metric, if the gradients are smaller.
@@ -74,19 +75,31 @@ def check_batch(
     weigh: Callable[[Any], Any] | None = None,
     *,
     kind: str = "train",
+    alone: bool = True,
 ) -> None:
     """Warn if a split step of a model is not the step of one worker. All workers must call it.
+
+    A step of a compiled model is checked once.
 
     Args:
         extended: Runs the replica.
         model: A built model.
-        look: Returns this worker's part of some rows.
+        look: Returns this worker's part of a few rows.
         weigh: Applied to the rows before the step.
         kind: "train" or "test": the step to check.
+        alone: Whether no thread draws random numbers of Python or NumPy meanwhile, as a generator may.
     """
     several = extended.num_workers > 1 or extended.virtual is not None
-    if several and extended.one_replica:
+    if not (several and extended.one_replica):
+        return
+    known = extended.known.of(model)
+    if kind in known.checked:
+        extended.differences += known.checked[kind]
+        return
+    before = len(extended.differences)
+    with tf_internals.undisturbed_random_numbers() if alone else contextlib.nullcontext():
         _Check(extended, model, kind).run(look, weigh)
+    known.checked[kind] = extended.differences[before:]
 
 
 class _NotPossibleError(Exception):
@@ -139,9 +152,8 @@ class _Check:
         rows, reason = None, self._reason_of_model()
         if reason is None:
             try:
-                with tf_internals.undisturbed_random_numbers():
-                    rows = look()
-                    rows = weigh(rows) if weigh and rows is not None else rows
+                rows = look()
+                rows = weigh(rows) if weigh and rows is not None else rows
             except Exception as error:  # the user's data can raise anything, and will do it again
                 reason = f"its data cannot be read: {_first_line(error)}"
             if rows is None and reason is None:
@@ -174,14 +186,16 @@ class _Check:
         """Compare the steps on all rows with those on parts; return False if gradients are not finite."""
         probe = StepProbe(self._extended, self._model, self._kind)
         with probe.prepared(perturbed=perturbed):
-            expected, again = self._steps_of_one(probe, whole)
-            if not expected.is_finite:
+            expected, again = self._steps_of_one(probe, whole, own)
+            # Another processor may round in another way, but all workers must make the same steps.
+            finite, probe.steps = self._exchanged([expected.is_finite, probe.steps])[0]
+            if not finite:
                 return False
-            split = self._steps_of_all(probe, own, expected)
+            split = probe.split(own, expected)
         noise = {(kind, name): size for kind, name, size in expected.differences(again)}
         tolerance = _tolerance(self._model)
         sums = expected.sums(split, tolerance)
-        self._extended.know_logs(self._model, KnownLogs(sums, expected.results))
+        self._extended.known.of(self._model).logs[self._kind] = KnownLogs(sums, expected.results)
         apart = [
             (kind, name, size)
             for kind, name, size in expected.differences(split)
@@ -189,7 +203,10 @@ class _Check:
         ]
         found = [tuple(each) for worker in self._exchanged(apart) for each in worker]
         if found and self._extended.is_chief:
-            self._say(_message(found, self._parts, self._mixing_layers(whole)), ABOUT_BATCH)
+            layers: list[str] = []
+            with contextlib.suppress(Exception):  # the user's code; the other workers are not here
+                layers = self._mixing_layers(whole)
+            self._say(_message(found, self._parts, layers), ABOUT_BATCH)
         return True
 
     def _mixing_layers(self, rows: Any) -> list[str]:
@@ -204,26 +221,30 @@ class _Check:
         ):
             return mixing_layers(calls, int(count_examples(rows[0])), self._shares, _tolerance(self._model))
 
-    def _steps_of_one(self, probe: StepProbe, rows: Any) -> tuple[Effects, Effects]:
-        """Make the steps on all rows, twice; find the losses and metrics over the batch."""
+    def _steps_of_one(self, probe: StepProbe, rows: Any, own: Any) -> tuple[Effects, Effects]:
+        """Make the steps on all rows, twice; find the losses and metrics over the batch.
+
+        The steps on this worker's rows are made as well: later, an error would leave the peers waiting.
+        """
         began, reason = time.monotonic(), None
         expected, again, calls = Effects(), Effects(), over_batch.Calls()
         found = tf_internals.OverBatch([], [])
         try:
             with over_batch.observed(self._model) as calls:
                 expected = probe.whole(rows)
-            if time.monotonic() - began > _SECONDS:
+            if time.monotonic() - began > LONGEST:
                 reason = f"a step on {int(count_examples(rows[0]))} rows takes too long."
             elif expected.is_finite:
                 again = probe.whole(rows)
+                probe.whole(own)
                 with self._extended.without_peers():
                     found = over_batch.over_batch(
                         calls, int(count_examples(rows[0])), self._shares, _tolerance(self._model)
                     )
             if probe.draws:
-                reason = (
-                    "it draws numbers by TensorFlow's global seed. Draw with a keras.random.SeedGenerator."
-                )
+                reason = "it draws numbers by TensorFlow's seeds. Draw with a keras.random.SeedGenerator."
+            elif probe.is_idle(expected):
+                reason = f"no optimizer changes weights in its first {probe.steps} steps."
         except Exception as error:  # the step itself will raise it, with its full traceback
             log.debug("The check of the first batch failed", exc_info=True)
             reason = f"a step on its first rows raised {type(error).__name__}: {_first_line(error)}"
@@ -231,22 +252,9 @@ class _Check:
         self._gather(found, calls)
         return expected, again
 
-    def _steps_of_all(self, probe: StepProbe, own: Any, expected: Effects) -> Effects:
-        """Make the steps on this worker's rows, together with the peers."""
-        split, reason = expected, None
-        try:
-            split = probe.split(own, expected)
-        except TfdistrError:  # the training raises it as well
-            raise
-        except Exception as error:
-            log.debug("The check of the first batch failed", exc_info=True)
-            reason = f"a step on a part of its rows raised {type(error).__name__}: {_first_line(error)}"
-        self._all_can(reason)
-        return split
-
     def _gather(self, found: tf_internals.OverBatch, calls: over_batch.Calls) -> None:
         """Let losses and metrics get the rows of all workers, if these are not too many bytes."""
-        metrics = tf_internals.all_metrics(self._model)
+        known, metrics = self._extended.known.of(self._model), tf_internals.all_metrics(self._model)
         limit = max(_GATHERED, _bytes_of(self._model.trainable_variables))
         gathered = [n for n in found.losses if not tf_internals.is_of_sums(calls.losses[n][0])]
         per_row = over_batch.bytes_per_row(tf_internals.OverBatch(gathered, found.metrics), calls)
@@ -254,13 +262,18 @@ class _Check:
             found = tf_internals.OverBatch([n for n in found.losses if n not in gathered], [])
         own = [list(found.losses), [n for n, metric in enumerate(metrics) if metric in found.metrics]]
         losses, numbers = self._exchanged(own)[0]
-        chosen = tf_internals.OverBatch(losses, [metrics[n] for n in numbers])
-        self._extended.gather_for(self._model, chosen)
-        if (losses or numbers) and self._extended.is_chief:
-            names = [calls.losses[n][0].name for n in losses] + [metrics[n].name for n in numbers]
+        before = known.over_batch
+        for number in calls.losses:
+            known.losses.setdefault(number, number in losses)
+        for number, metric in enumerate(metrics):
+            if id(metric) in calls.metrics:
+                known.metrics.setdefault(id(metric), (metric, number in numbers))
+        new = [calls.losses[n][0].name for n in known.over_batch.losses if n not in before.losses]
+        new += [metric.name for metric in known.over_batch.metrics if metric not in before.metrics]
+        if new and self._extended.is_chief:
             log.warning(
                 "%s: computed with the rows of all workers, as a function of the whole batch (%d kB per "
-                "step).", ", ".join(names), -(-per_row * self._batch // 1024), extra=NOTE,
+                "step).", ", ".join(new), -(-per_row * self._batch // 1024), extra=NOTE,
             )  # fmt: skip
 
     def _say(self, message: str, kind: Mapping[str, Any]) -> None:

@@ -50,6 +50,7 @@ def exact_step(
         losses.append(loss)
         return mean.scale_loss(loss)
 
+    over_batch = extended.known.of(model).over_batch
     present = tf.sign(tf.cast(examples, tf.float32)) if may_be_empty else None
     replica = ReplicaStep(mean, present, extended.worker_index, extended.num_workers)
     with (
@@ -58,7 +59,7 @@ def exact_step(
         without_stand_in(variables, examples),
         tf_internals.row_lookups(model),
         tf_internals.optimizer_hooks(model, scale_loss, mean.apply),
-        tf_internals.loss_shares(model, mean.share, mean.weight, extended.over_batch(model), ROWS_OF_ALL),
+        tf_internals.loss_shares(model, mean.share, mean.weight, over_batch, ROWS_OF_ALL),
         sums_from_tapes(),
         own_states(model, replica, examples),
     ):

@@ -69,9 +69,8 @@ def _mixes(layer: Any, args: Any, kwargs: Any, rows: int, parts: int, tolerance:
     each = [run(number) for number in range(parts)]
     together = [tf.concat(outputs, 0) for outputs in zip(*(outputs for outputs, _ in each), strict=True)]
     pairs = [*zip(whole, together, strict=True), (loss, tf.add_n([part for _, part in each]) / parts)]
-    return any(
-        float(tf.norm(a - b)) > tolerance * (float(tf.norm(a)) or 1.0) for a, b in pairs if a.shape == b.shape
-    )
+    alike = [(a, b) for a, b in pairs if a.shape == b.shape]
+    return not all(float(tf.norm(a - b)) <= tolerance * (float(tf.norm(a)) or 1.0) for a, b in alike)
 
 
 def _part(given: Any, rows: int, parts: int, number: int) -> Any:

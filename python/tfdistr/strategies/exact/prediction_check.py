@@ -15,6 +15,7 @@ from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.rows_of_all import concatenated, rows_between
+from tfdistr.strategies.exact.step_probe import StepProbe
 from tfdistr.utils.warn import ABOUT_BATCH
 
 log = logging.getLogger("tfdistr")
@@ -60,7 +61,13 @@ def _alike(extended: OneReplica, model: keras.Model, batch: Any) -> bool:
         with tf_internals.alike_for_all_rows(tf_internals.Draws()):
             return model.predict_step(rows)
 
-    with tf_internals.undisturbed_random_numbers(), extended.without_peers(), replica.entered():
+    probe = StepProbe(extended, model, "test")
+    with (
+        tf_internals.undisturbed_random_numbers(),
+        probe.prepared(perturbed=False),
+        extended.without_peers(),
+        replica.entered(),
+    ):
         whole = outputs(concatenated(parts))
         each = concatenated([outputs(part) for part in parts])
     pairs = zip(tf.nest.flatten(whole), tf.nest.flatten(each), strict=True)

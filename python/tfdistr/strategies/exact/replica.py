@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,6 +19,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
 from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
+from tfdistr.strategies.exact.known_steps import KnownSteps
 from tfdistr.strategies.exact.nan_loss import LossWatch
 from tfdistr.strategies.join import training_jobs
 from tfdistr.strategies.same_calls import SameCalls
@@ -38,6 +38,7 @@ class StepContext:
         never_empty: Whether every worker has at least one row.
         sums: Sums over the workers of variables, by the id of the variable: no peer is asked for them.
         local_only: Whether only this worker runs this: other variables have this worker's values.
+        kind: "train" or "test", if it is known which step runs.
     """
 
     reported_replicas: int | None = None
@@ -47,18 +48,7 @@ class StepContext:
     never_empty: bool = False
     sums: Mapping[int, tf.Tensor] = field(default_factory=dict)
     local_only: bool = False
-
-
-class KnownLogs(NamedTuple):
-    """What is known of the logs of a user's step: which are sums over rows, and which the results of metrics.
-
-    Attributes:
-        sums: The names of the sums.
-        results: The names of the metrics, by those of the logs.
-    """
-
-    sums: set[str]
-    results: Mapping[str, str]
+    kind: str | None = None
 
 
 class OneReplica(tf_internals.MultiWorkerExtended):
@@ -113,9 +103,8 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self.virtual: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
-        # The losses and metrics of each model that are functions of the batch, and the logs that are sums.
-        self._over_batch: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._known_logs: weakref.WeakKeyDictionary[Any, KnownLogs] = weakref.WeakKeyDictionary()
+        #: What the check of the first batch has found.
+        self.known = KnownSteps()
         #: Why the result of the running call of fit is not that of one worker, as far as it is known.
         self.differences: list[str] = []
         with tf.device("CPU:0"):
@@ -163,29 +152,11 @@ class OneReplica(tf_internals.MultiWorkerExtended):
 
     def _ids_of_common(self) -> set[int]:
         """Return the ids of the TensorFlow variables of metrics that get the rows of all workers."""
-        found = [metric for over_batch in self._over_batch.values() for metric in over_batch.metrics]
-        return {id(variable.value) for metric in found for variable in metric.variables}
-
-    def gather_for(self, model: keras.Model, over_batch: tf_internals.OverBatch) -> None:
-        """Let losses and metrics of a model get the rows of all workers in its steps."""
-        self._over_batch[model] = over_batch
-
-    def over_batch(self, model: keras.Model) -> tf_internals.OverBatch:
-        """Return the losses and metrics of a model that get the rows of all workers in its steps."""
-        return self._over_batch.get(model) or tf_internals.OverBatch([], [])
-
-    def know_logs(self, model: keras.Model, logs: KnownLogs) -> None:
-        """Note what the logs of a step of a model are."""
-        known = self.known_logs(model)
-        self._known_logs[model] = KnownLogs(known.sums | logs.sums, {**known.results, **logs.results})
-
-    def known_logs(self, model: keras.Model) -> KnownLogs:
-        """Return what is known of the logs of a model's own steps."""
-        return self._known_logs.get(model) or KnownLogs(set(), {})
+        return {id(variable.value) for variable in self.known.common_variables()}
 
     def own_metrics(self, model: keras.Model) -> list[Any]:
         """Return the metric variables of a model of which each worker has a part, not the same value."""
-        common = {id(v) for metric in self.over_batch(model).metrics for v in metric.variables}
+        common = set(map(id, self.known.common_variables(model)))
         return [variable for variable in model.metrics_variables if id(variable) not in common]
 
     def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -28,7 +28,7 @@ class Effects:
             only an optimizer changes do not change here.
         metrics: The values of the variables of metrics, over all workers.
         logs: The last values of logs that are not the results of metrics.
-        results: The logs that are the results of metrics, with the names of these, if there are other logs.
+        results: The logs that are the results of metrics, with these, if there are other logs.
         summed: The same logs, as sums over the workers; the others are means.
         before: The values of all these variables before the steps.
     """
@@ -38,7 +38,7 @@ class Effects:
     metrics: dict[str, Array] = field(default_factory=dict)
     logs: dict[str, Array] = field(default_factory=dict)
     summed: dict[str, Array] = field(default_factory=dict)
-    results: dict[str, str] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
     before: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -88,7 +88,8 @@ def _apart(value: Array, other: Array | None) -> float:
         return float("inf")
     own, others = _as_numbers(value), _as_numbers(other)
     same = (own == others) | (np.isnan(own) & np.isnan(others))
-    return float(np.linalg.norm(np.where(same, 0.0, own - others)))
+    distance = float(np.linalg.norm(np.where(same, 0.0, own - others)))
+    return float("inf") if np.isnan(distance) else distance  # one of them is not finite
 
 
 def _norm(value: Array) -> float:

@@ -46,10 +46,11 @@ def combine_logs(extended: OneReplica, model: keras.Model) -> None:
 
 
 def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, Any]) -> dict[str, Any]:
-    known = extended.known_logs(model)
+    call = tf_internals.keras_call()
+    kind = extended.step.kind or ("test" if call and call.method == "evaluate" else "train")
+    known = extended.known.of(model).logs_of(kind)
     with extended.within(sums=extended.read_together(model.metrics_variables)):
-        metrics = model.get_metrics_result()
-    results = {log: metrics[name] for log, name in known.results.items() if log in logs and name in metrics}
+        results = {log: metric.result() for log, metric in known.results.items() if log in logs}
     others = {name: value for name, value in logs.items() if name not in results}
     return {**logs, **results, **_over_workers(extended, others, known.sums)}
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import count_examples
+from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.python_state import PythonState
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_effects import Array, Effects
@@ -39,7 +40,7 @@ class StepProbe:
 
     Attributes:
         steps: Number of steps, which the first run determines.
-        draws: Whether the model draws random numbers by TensorFlow's global seed, which cannot be made alike.
+        draws: Whether the model draws random numbers by TensorFlow's seeds, which cannot be made alike.
     """
 
     def __init__(self, extended: OneReplica, model: keras.Model, kind: str = "train") -> None:
@@ -48,7 +49,9 @@ class StepProbe:
         self.draws = False
         self._optimizers = tf_internals.optimizers_of(model) if kind == "train" else []
         seeds = self._seeds()
-        found = [*tf_internals.variables_of(model), *model.metrics_variables, *seeds]
+        of_optimizers = list(_state_of_optimizers(model))
+        found = [*tf_internals.variables_of(model), *model.metrics_variables, *seeds, *of_optimizers]
+        found += tf_internals.random_generators(model)
         watched: list[tf.Variable] = []
         if extended.collectives is not None:
             watched = [*extended.watch.variables, *extended.watch.inputs.variables]
@@ -57,9 +60,11 @@ class StepProbe:
         # Several variables may have one path.
         self._names = {key: f"{number} {paths[key]}" for number, key in enumerate(self._variables)}
         self._metrics = [id(self._own(variable)) for variable in model.metrics_variables]
-        hidden = {id(self._own(variable)) for variable in [*seeds, *watched]} | set(self._metrics)
+        hidden = {id(self._own(v)) for v in [*seeds, *watched, *of_optimizers]} | set(self._metrics)
+        hidden |= {id(variable) for variable in tf_internals.random_generators(model)}
         self._shown = [key for key in self._variables if key not in hidden]
         self._python = PythonState(model)
+        self._generators = [id(v) for v in tf_internals.random_generators(model)]
         self._start: dict[int, tf.Tensor] = {}
         # For each gradient, the rows of the table that the first run has; None if it is no gradient of rows.
         self._rows: dict[str, Array | None] = {}
@@ -85,7 +90,7 @@ class StepProbe:
     def prepared(self, *, perturbed: bool) -> Iterator[None]:
         """Prepare the model for runs, and restore it after the context."""
         kept = {key: variable.read_value() for key, variable in self._variables.items()}
-        with tf_internals.undisturbed_random_numbers(), tf_internals.no_new_seed_generator():
+        with tf_internals.no_new_seed_generator():
             try:
                 if perturbed:
                     self._perturb()
@@ -154,8 +159,9 @@ class StepProbe:
         effects = Effects(before={self._names[key]: value.numpy() for key, value in self._start.items()})
         began = tf_internals.eager_draws()
         draws = tf_internals.Draws()
-        number, logs = 0, None
+        number, logs, results = 0, None, MetricResults()
         with (
+            results.noted(self._model),
             tf_internals.alike_for_all_rows(draws),
             tf_internals.silent_batch_statistics(self._model),
             self._recorded(effects),
@@ -169,13 +175,18 @@ class StepProbe:
                 if self.steps is None and self._is_enough(effects, number):
                     break
         self.steps = number
-        self.draws = self.draws or began != tf_internals.eager_draws()
-        self._read(effects, logs)
+        drawn = any(self._has_changed(key) for key in self._generators)
+        self.draws = self.draws or drawn or began != tf_internals.eager_draws()
+        self._read(effects, logs, results)
         return effects
+
+    def is_idle(self, effects: Effects) -> bool:
+        """Return whether no optimizer got gradients in any step, although there are optimizers."""
+        return bool(self._optimizers) and not any(effects.gradients.values())
 
     def _is_enough(self, effects: Effects, number: int) -> bool:
         """Return whether the steps have shown their effects; a changed state shows in the next gradients."""
-        if not any(effects.gradients.values()) and self._optimizers:
+        if self.is_idle(effects):
             return False
         return number > 1 or not any(self._has_changed(key) for key in self._shown)
 
@@ -222,7 +233,7 @@ class StepProbe:
         places = tf.searchsorted(tf.constant(rows), gradient.indices)
         return tf.math.unsorted_segment_sum(tf.cast(gradient.values, dtype), places, len(rows))
 
-    def _read(self, effects: Effects, logs: Any) -> None:
+    def _read(self, effects: Effects, logs: Any, results: MetricResults) -> None:
         """Read what the steps have changed on this worker."""
         for key in self._shown:
             if self._has_changed(key):
@@ -232,14 +243,12 @@ class StepProbe:
             are_metrics = tf_internals.logs_are_metrics(self._model, logs)
         if not isinstance(logs, dict) or are_metrics:
             return
-        with self._extended.within(local_only=True):
-            results = {name: _number(value) for name, value in self._model.get_metrics_result().items()}
-        for log, value in logs.items():
-            same = [name for name, result in results.items() if _same(value, result)]
-            if same:
-                effects.results[log] = log if log in same else same[0]
+        for name, value in logs.items():
+            metric = results.metric_of(value)
+            if metric is None:
+                effects.logs[name] = _number(value)
             else:
-                effects.logs[log] = _number(value)
+                effects.results[name] = metric
 
     def _add_up(self, effects: Effects, rows: int) -> None:
         """Replace the parts of this worker, which had so many rows in the last step, by those of all."""
@@ -262,12 +271,18 @@ class StepProbe:
         effects.logs = dict(zip(effects.logs, means, strict=True))
 
 
+def _state_of_optimizers(model: keras.Model) -> Iterator[Any]:
+    """Yield the variables of optimizers that a step may change without ``apply()``.
+
+    Keras's own change variables with the shapes of weights in ``apply()`` only, which is not called.
+    """
+    for optimizer in tf_internals.optimizers_of(model):
+        of_keras = type(optimizer).__module__.partition(".")[0] == "keras"
+        yield from (v for v in optimizer.variables if not of_keras or len(v.shape) == 0)
+
+
 def _path(variable: Any) -> str:
     return str(getattr(variable, "path", variable.name)).removesuffix(":0")
-
-
-def _same(value: Any, result: Array) -> bool:
-    return tf.is_tensor(value) and bool(result.size) and np.array_equal(_number(value), result)
 
 
 def _number(value: Any) -> Array:

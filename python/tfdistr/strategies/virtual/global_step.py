@@ -15,9 +15,9 @@ from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.data.order.shard import cut_rows
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact.loss_weighting import count_examples
+from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.virtual.metric_results import MetricResults
 from tfdistr.strategies.virtual.share import (
     ShareExchange,
     ShareStep,
@@ -88,7 +88,8 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
     data, *others = args
     data = tf.nest.map_structure(extended.local, data)
     virtual: VirtualWorkers = extended.virtual
-    return virtual.run(model, own, data, others, predicts=predicting is not None)
+    with extended.within(kind=fn.__name__.removesuffix("_step")):
+        return virtual.run(model, own, data, others, predicts=predicting is not None)
 
 
 def _with_flat_logs(step: Callable[..., Any]) -> Callable[..., Any]:

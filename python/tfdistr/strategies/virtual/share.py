@@ -22,9 +22,9 @@ from tfdistr.strategies.exact.loss_weighting import (
     at_least_one,
     count_examples,
 )
+from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.tape_sums import current_graph
-from tfdistr.strategies.virtual.metric_results import MetricResults
 
 
 @dataclass
@@ -258,7 +258,8 @@ def share_step(
 
     optimizers = tf_internals.optimizers_of(model)
     protected = [*model.trainable_variables, *(v for each in optimizers for v in each.variables)]
-    over_batch, step.summed_logs = extended.over_batch(model), extended.known_logs(model).sums
+    known = extended.known.of(model)
+    over_batch, step.summed_logs = known.over_batch, known.logs_of(extended.step.kind).sums
     step.common = {id(v) for metric in over_batch.metrics for v in metric.variables}
     scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut, step.common)
     replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)

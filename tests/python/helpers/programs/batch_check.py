@@ -21,6 +21,7 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.strategies.build import build
 from tfdistr.strategies.exact import batch_check
+from tfdistr.strategies.exact.prediction_check import check_predictions
 from tfdistr.utils.warn import WARNINGS
 
 rng = np.random.default_rng(0)
@@ -230,6 +231,50 @@ def accumulated() -> keras.Model:
     return model
 
 
+class Scheduled(Plain):
+    """Changes its learning rate by itself."""
+
+    def train_step(self, data: Any) -> Any:
+        self.optimizer.learning_rate.assign(self.optimizer.learning_rate * 0.5)
+        return super().train_step(data)
+
+
+class Idle(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        return {"loss": tf.reduce_mean(self(data[0]))}
+
+
+class OfAllRows(Plain):
+    def train_step(self, data: Any) -> Any:
+        tf.debugging.assert_equal(tf.shape(data[0])[0], 16)
+        return super().train_step(data)
+
+
+class KeepsLargest(Plain):
+    """Gives its metric one number for a batch, and not its rows."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.largest = Largest()
+
+    def train_step(self, data: Any) -> Any:
+        self.largest.update_state(0.0, tf.reduce_max(data[0]))
+        return super().train_step(data)
+
+
+class TestedOtherwise(Plain):
+    """Uses the loss of ``compile()`` in its training step only."""
+
+    def test_step(self, data: Any) -> Any:
+        return {"size": tf.reduce_mean(self(data[0]))}
+
+
+class Relative(Plain):
+    def predict_step(self, data: Any) -> Any:
+        outputs = self(data[0])
+        return outputs / tf.reduce_max(outputs)
+
+
 class Failing(keras.Model):
     def train_step(self, data: Any) -> Any:
         raise ValueError("the first step")
@@ -282,6 +327,16 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "accumulated": accumulated,
     "eager": eager,
     "large": lambda: network(loss=contrastive),
+    "a learning rate": lambda: network(kind=Scheduled, loss="mse"),
+    "a loss that no test uses": lambda: network(kind=TestedOtherwise, loss=contrastive),
+    "one number": lambda: network(kind=KeepsLargest, loss="mse"),
+    "no update": lambda: network(kind=Idle),
+    "a number of rows": lambda: network(kind=OfAllRows, loss="mse"),
+    "slow": lambda: network(loss=contrastive),
+    "unreadable": lambda: network(loss=contrastive),
+    "read once": lambda: network(loss=contrastive),
+    "no rows": lambda: network(loss=contrastive),
+    "predictions": lambda: network(kind=Relative, loss="mse"),
     "a failing step": lambda: network(kind=Failing),
     "not finite": lambda: network(loss=not_finite),
     "rows": network,
@@ -295,10 +350,22 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
 }
 
 
+def unreadable() -> Any:
+    raise ValueError("no such file")
+
+
+LOOKS: dict[str, Callable[[], Any]] = {
+    "unreadable": unreadable,
+    "read once": lambda: None,
+    "no rows": lambda: (X[:0], Y[:0]),
+}
+
+
 def values(model: keras.Model) -> list[bytes]:
     of_layers = [value for layer in model.layers for value in vars(layer).values()]
     variables = [value for value in of_layers if isinstance(value, tf.Variable)]
-    variables += [variable.value for variable in (*model.variables, *model.metrics_variables)]
+    own = (*model.variables, *model.metrics_variables, *model.optimizer.variables)
+    variables += [variable.value for variable in own]
     local = model.distribute_strategy.experimental_local_results
     return [local(variable)[0].numpy().tobytes() for variable in variables]
 
@@ -319,8 +386,15 @@ def main(file: Path, virtual: str) -> None:
         build(model, dataset)
         before = values(model)
         batch_check.LARGEST_WEIGHTS = 10 if name == "large" else largest
+        batch_check.LONGEST = 0.0 if name == "slow" else 10.0
+        look = LOOKS.get(name, lambda: next(iter(dataset)))
         try:
-            batch_check.check_batch(strategy.extended, model, lambda: next(iter(dataset)))
+            batch_check.check_batch(strategy.extended, model, look)
+            if name == "a loss that no test uses":
+                batch_check.check_batch(strategy.extended, model, look, kind="test")
+                told["decided"] = list(strategy.extended.known.of(model).over_batch.losses)
+            if name == "predictions":
+                check_predictions(strategy.extended, model, look)
         except tfdistr.TfdistrError as error:  # virtual workers refuse some steps
             warnings.append((str(error), "refused"))
         told[name] = {"warnings": warnings, "changed": before != values(model)}

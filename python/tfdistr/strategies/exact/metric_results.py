@@ -22,7 +22,7 @@ class MetricResults:
     def noted(self, model: keras.Model) -> Iterator[None]:
         """Note the results of a model's metrics within the context."""
         with contextlib.ExitStack() as stack:
-            for metric in _metrics_of(model):
+            for metric in tf_internals.all_metrics(model):
                 stack.enter_context(tf_internals.overridden(metric, "result", self._noting(metric)))
             yield
 
@@ -40,9 +40,3 @@ class MetricResults:
     def metric_of(self, log: Any) -> keras.metrics.Metric | None:
         """Return the metric whose result a log is; None if it is something else."""
         return self._known[id(log)][0] if id(log) in self._known else None
-
-
-def _metrics_of(model: keras.Model) -> list[keras.metrics.Metric]:
-    """Return the metrics of a model, and those in them, such as the metrics of ``compile()``."""
-    found = {id(part): part for metric in model.metrics for part in (metric, *getattr(metric, "metrics", ()))}
-    return list(found.values())
