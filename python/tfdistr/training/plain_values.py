@@ -84,7 +84,10 @@ def same_array(there: np.ndarray[Any, Any], here: np.ndarray[Any, Any] | None) -
     """Return whether two arrays are bitwise identical."""
     if here is None or there.dtype != here.dtype or there.shape != here.shape:
         return False
-    return there.tobytes() == here.tobytes()
+    if there.dtype.hasobject:  # text
+        return bool(np.array_equal(there, here))
+    a, b = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (there, here))
+    return np.array_equal(a, b)
 
 
 def same_function(there: Any, here: Any) -> bool:
@@ -119,7 +122,7 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} {value.name!r}"
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__qualname__}()"
-    text = repr(value) if is_plain(value) else f"an object of {type(value).__qualname__}"
-    if isinstance(value, list | tuple | dict) and not is_plain(value):
-        text = f"{len(value)} items"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    if is_plain(value):
+        return repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}..."
+    is_list = isinstance(value, list | tuple | dict)
+    return f"{len(value)} items" if is_list else f"an object of {type(value).__qualname__}"
