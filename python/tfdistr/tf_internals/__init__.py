@@ -48,6 +48,7 @@ from tfdistr.tf_internals.keras_objects import (
     has_trainable_flag,
     in_safe_mode,
     is_of_library,
+    made_layers,
     names_in,
     names_of_libraries,
     own_variables,

@@ -72,6 +72,21 @@ def names_in(code: CodeType, *operations: str) -> frozenset[str]:
     return frozenset(step.argval for step in steps if isinstance(step.argval, str)).union(*inner)
 
 
+def made_layers(model: keras.Layer) -> list[keras.Layer]:
+    """Return a model and all layers in it that its class or its configuration makes, in a stable order.
+
+    ``_flatten_layers()`` also has models that the user keeps as attributes of Keras's own models.
+    """
+    made, known = [model], {id(model)}
+    for layer in made:
+        is_own = isinstance(layer, keras.Model) and is_of_library(type(layer))
+        for part in layer.layers if is_own else layer._layers:
+            if id(part) not in known:
+                known.add(id(part))
+                made.append(part)
+    return made
+
+
 def own_variables(layer: keras.Layer) -> list[keras.Variable]:
     """Return the variables of a layer without those of the layers in it, whatever can be trained."""
     generators = [generator.state for generator in layer._seed_generators]

@@ -10,7 +10,7 @@ import keras
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.variables import build_optimizers, trained_by
-from tfdistr.training.fingerprint import layers_of, variables_in
+from tfdistr.training.fingerprint import variables_in
 from tfdistr.training.plain_values import untracked
 
 
@@ -41,7 +41,7 @@ class CarriedState:
     @classmethod
     def of(cls, model: keras.Model) -> CarriedState:
         """Return the state of a compiled model."""
-        layers = layers_of(model)
+        layers = tf_internals.made_layers(model)
         variables = variables_in(layers)
         numbered = list(enumerate(layers))
         return cls(
@@ -57,7 +57,7 @@ class CarriedState:
 
     def restore_layers(self, copy: keras.Model) -> None:
         """Give the layers of a copy this state, before it is compiled and before its weights are loaded."""
-        layers = layers_of(copy)
+        layers = tf_internals.made_layers(copy)
         if len(layers) != len(self.policies):
             return  # the comparison names the layers
         for number, layer in enumerate(layers):
@@ -79,7 +79,7 @@ class CarriedState:
 
     def restore_compiled(self, copy: keras.Model) -> None:
         """Give a copy this state that is compiled, and whose optimizers were not built yet."""
-        variables = variables_in(layers_of(copy))
+        variables = variables_in(tf_internals.made_layers(copy))
         known = [n for excluded in self.exclusions for n in excluded.variables]
         if max(known, default=-1) < len(variables):
             for optimizer, excluded in zip(_optimizers(copy), self.exclusions, strict=False):

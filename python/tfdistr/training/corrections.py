@@ -15,7 +15,6 @@ from tfdistr.training.carried_state import CarriedState
 from tfdistr.training.fingerprint import (
     Difference,
     differing_attributes,
-    layers_of,
     parts_of,
     variables_in,
 )
@@ -77,7 +76,8 @@ class Corrections:
 def _variables(model: keras.Model) -> list[keras.Variable]:
     """Return the variables whose values a copy takes over. Its random numbers follow the seed of the job."""
     seeds = {id(generator.state) for generator in tf_internals.seed_generators(model)}
-    return [variable for variable in variables_in(layers_of(model)) if id(variable) not in seeds]
+    variables = variables_in(tf_internals.made_layers(model))
+    return [variable for variable in variables if id(variable) not in seeds]
 
 
 def _of_optimizers(model: keras.Model) -> list[keras.Variable]:

@@ -49,11 +49,6 @@ class Difference(NamedTuple):
         return f"{self.what}: {self.there} in the model, {self.here} in its copy"
 
 
-def layers_of(model: keras.Model) -> list[keras.Layer]:
-    """Return a model and all layers in it, in an order that its copy shares."""
-    return [model, *tf_internals.all_layers(model)]
-
-
 def variables_in(layers: Sequence[keras.Layer]) -> list[keras.Variable]:
     """Return the variables of layers, each once, in an order that a copy shares."""
     found = [variable for layer in layers for variable in tf_internals.own_variables(layer)]
@@ -62,7 +57,7 @@ def variables_in(layers: Sequence[keras.Layer]) -> list[keras.Variable]:
 
 def parts_of(model: keras.Model) -> list[tuple[str, Any]]:
     """Return the parts of a compiled model whose attributes are compared, with their names for messages."""
-    layers = [(_label_of(layer), layer) for layer in tf_internals.all_layers(model)]
+    layers = [(_label_of(layer), layer) for layer in tf_internals.made_layers(model)[1:]]
     optimizers = [("the optimizer", optimizer) for optimizer in tf_internals.optimizers_of(model)]
     return [("the model", model), *layers, *optimizers, ("compile()", tf_internals.compile_arguments(model))]
 
@@ -73,7 +68,11 @@ def _label_of(layer: keras.Layer) -> str:
 
 def differing_parts(model: keras.Model, copy: keras.Model) -> Difference | None:
     """Return the first layer or variable by which the structures of two models differ, if there is one."""
-    there, here = layers_of(model), layers_of(copy)
+    there, here = tf_internals.made_layers(model), tf_internals.made_layers(copy)
+    made = {id(variable) for variable in variables_in(there)}
+    others = [variable.path for variable in model.variables if id(variable) not in made]
+    if others:
+        return Difference("the variables", ", ".join(others), "none of these")
     a, b = (", ".join(type(layer).__name__ for layer in layers) for layers in (there, here))
     if a != b:
         return Difference("the layers", a, b)
@@ -108,7 +107,7 @@ def differing_attributes(model: keras.Model, copy: keras.Model) -> list[Differen
     if len(there) != len(here):
         a, b = (", ".join(type(part).__name__ for _, part in parts) for parts in (there, here))
         return [Difference("the layers and optimizers", a, b)]
-    comparison = _Comparison(layers_of(model), layers_of(copy))
+    comparison = _Comparison(tf_internals.made_layers(model), tf_internals.made_layers(copy))
     pairs = enumerate(zip(there, here, strict=True))
     found = [found for n, ((label, a), (_, b)) in pairs for found in comparison.of_parts(a, b, label, n)]
     if all(difference.patch for difference in found):

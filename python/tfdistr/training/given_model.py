@@ -101,11 +101,11 @@ class GivenModel:
         pair, self._first_copy = self._first_copy, None
         if pair is None or not self._own_parts:
             return
-        from tfdistr.training.fingerprint import layers_of
+        from tfdistr import tf_internals
         from tfdistr.training.output_check import same_outputs
 
         # A call of the original must not create weights in it.
-        inputs = batch() if all(layer.built for layer in layers_of(pair[0])) else None
+        inputs = batch() if all(layer.built for layer in tf_internals.made_layers(pair[0])) else None
         if inputs is not None and same_outputs(*pair, inputs):
             self.checked = "fingerprint, outputs and gradients"
 

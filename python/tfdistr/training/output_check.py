@@ -15,7 +15,7 @@ from tfdistr import tf_internals
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError
-from tfdistr.training.fingerprint import attributes_of, layers_of
+from tfdistr.training.fingerprint import attributes_of
 from tfdistr.training.given_model import PASS_A_FUNCTION
 from tfdistr.training.job import Job
 from tfdistr.training.plain_values import array_of, is_plain
@@ -110,10 +110,10 @@ def _restored(model: keras.Model) -> Iterator[None]:
     trained = {id(variable) for variable in model.trainable_variables}
     held = [variable for variable in tf_internals.variables_of(model) if id(variable) not in trained]
     values = [array_of(variable) for variable in held]
-    layers = [layer for layer in layers_of(model) if not tf_internals.is_of_library(type(layer))]
     attributes = [
         (layer, name, copies.copy(value))
-        for layer in layers
+        for layer in tf_internals.made_layers(model)
+        if not tf_internals.is_of_library(type(layer))
         for name, value in attributes_of(layer).items()
         if is_plain(value)
     ]
