@@ -11,7 +11,6 @@ import contextlib
 import inspect
 import json
 from collections.abc import Iterator
-from types import FunctionType
 from typing import Any
 
 import keras
@@ -74,7 +73,6 @@ def _get_compile_config(model: keras.Model) -> Config:
         "keras": of_keras,
         "shared": shared,
         "defaults": defaults,
-        "attributes": {name: _as_text(value) for name, value in vars(model).items()},
         "trained": trained_by(model),
     }
 
@@ -118,69 +116,29 @@ def _compile_from_config(model: keras.Model, config: Config) -> None:
     of_keras = keras.saving.deserialize_keras_object(config["keras"])
     own = keras.saving.deserialize_keras_object(config["own"])
     own |= {name: of_keras[name] for name in config["shared"]}
-    for name in _compile(model, own, of_keras):
-        _check_attribute(model, name, config["attributes"].get(name))
+    _compile(model, own, of_keras)
     build_optimizers(model, config["trained"])
 
 
-def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
-    """Call ``compile()`` of a model's class, and return the attributes that it has set itself.
+def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:
+    """Call ``compile()`` of a model's class.
 
     Args:
+        model: The model.
         own: The arguments of ``compile()``.
         of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
     """
-    kind, usual = type(model), keras.Model.compile
-    set_attribute: Any = kind.__setattr__
-    names: set[str] = set()
-
-    def set_and_record(owner: Any, name: str, value: Any) -> None:
-        if owner is model:
-            names.add(name)
-        set_attribute(owner, name, value)
+    usual = keras.Model.compile
 
     def compile_as_before(called: keras.Model, *args: Any, **kwargs: Any) -> None:
-        if called is not model:
+        if called is model:
+            usual(model, **of_keras)
+        else:
             usual(called, *args, **kwargs)
-            return
-        own_names = set(names)
-        usual(model, **of_keras)
-        names.intersection_update(own_names)
 
-    with (
-        tf_internals.overridden(kind, "__setattr__", set_and_record),
-        tf_internals.overridden(keras.Model, "compile", compile_as_before),
-    ):
+    with tf_internals.overridden(keras.Model, "compile", compile_as_before):
         try:
             model.compile(**own)
         except Exception as error:  # the user's code can raise anything
-            call = f"{kind.__name__}.compile({', '.join(own)})"
+            call = f"{type(model).__name__}.compile({', '.join(own)})"
             raise cannot_serialize(f"{call}, which raised {type(error).__name__}: {error}", _FIX) from error
-    return names
-
-
-def _check_attribute(model: keras.Model, name: str, wanted: str | None) -> None:
-    """Raise an error if an attribute from ``compile()`` differs from that of the original model."""
-    found = _as_text(getattr(model, name))
-    if found is not None and wanted is not None and found != wanted:
-        raise cannot_serialize(
-            f"`{name}`, which {type(model).__name__}.compile() sets to {found} in a copy of the model, "
-            f"and not to {wanted}: the model does not keep an argument of compile()",
-            _FIX,
-        )
-
-
-def _as_text(value: Any) -> str | None:
-    """Return a value as text, without its name, to which Keras adds a number; None if not comparable."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, FunctionType):
-        return value.__qualname__
-    if isinstance(value, type | keras.layers.Layer) or not hasattr(value, "get_config"):
-        return None
-    try:
-        config = value.get_config()
-    except Exception:  # the user's code can raise anything
-        return None
-    plain = [f"{k}={v!r}" for k, v in config.items() if k != "name" and isinstance(v, int | float | str)]
-    return f"{type(value).__name__}({', '.join(plain)})"
