@@ -1,4 +1,4 @@
-"""The state of a model beside its configuration and weights: what may be trained, LoRA, dtype policies."""
+"""The state of a model beside its configuration and weights: what may be trained, LoRA, quantization."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class CarriedState:
     """What a copy of a model needs beside configuration and weights. It can be pickled.
 
     Attributes:
-        policies: The configuration of each layer's dtype policy; None for a layer without one.
         builds: The configurations by which built layers can be built, by the number of the layer.
         quantized: The modes of quantized layers.
         lora: The ranks of layers with LoRA.
@@ -29,7 +28,6 @@ class CarriedState:
         trained: The variables that each optimizer trains; None if it was not used.
     """
 
-    policies: list[Any]
     builds: dict[int, Any]
     quantized: dict[int, str]
     lora: dict[int, int]
@@ -45,7 +43,6 @@ class CarriedState:
         variables = variables_in(layers)
         numbered = list(enumerate(layers))
         return cls(
-            policies=[_policy_config(layer) for layer in layers],
             builds={n: config for n, layer in numbered if (config := _build_config(layer)) is not None},
             quantized={n: layer.quantization_mode for n, layer in numbered if _is_quantized(layer)},
             lora={n: layer.lora_rank for n, layer in numbered if getattr(layer, "lora_enabled", False)},
@@ -58,16 +55,13 @@ class CarriedState:
     def restore_layers(self, copy: keras.Model) -> None:
         """Give the layers of a copy this state, before it is compiled and before its weights are loaded."""
         layers = tf_internals.made_layers(copy)
-        if len(layers) != len(self.policies):
+        if len(layers) != len(self.layer_flags):
             return  # the comparison names the layers
         for number, layer in enumerate(layers):
             if number in self.builds and not layer.built:
                 layer.build_from_config(self.builds[number])
             if number in self.quantized and not _is_quantized(layer):
                 layer.quantize(self.quantized[number])
-            config = self.policies[number]
-            if config is not None and config != _policy_config(layer):
-                tf_internals.set_policy(layer, keras.dtype_policies.deserialize(config))
             if number in self.lora and not layer.lora_enabled:
                 layer.enable_lora(self.lora[number])
         for layer, flag in zip(layers, self.layer_flags, strict=True):
@@ -94,11 +88,6 @@ class CarriedState:
             return f"`trainable` of a layer, {words}"
         same = found.variable_flags == self.variable_flags
         return None if same else f"`trainable` of a variable, {words}"
-
-
-def _policy_config(layer: keras.Layer) -> Any:
-    policy = tf_internals.policy_of(layer)
-    return None if policy is None else keras.dtype_policies.serialize(policy)
 
 
 def _build_config(layer: keras.Layer) -> Any:

@@ -165,27 +165,22 @@ class _Comparison:
         elif (array := as_array(there)) is not None:
             if not same_array(array, as_array(here)):
                 yield self._differ(there, here, steps, possible=True)
-        elif isinstance(there, list | tuple):
-            yield from self._of_lists(there, here, steps)
-        elif isinstance(there, dict):
+        elif isinstance(there, list | tuple | dict):
             yield from self._of_items(there, here, steps)
         elif id(there) not in self._seen:
             yield from self._of_others(there, here, steps)
 
-    def _of_lists(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
-        if not isinstance(here, list | tuple) or len(there) != len(here):
-            yield self._differ(there, here, steps)
-            return
-        for number, (a, b) in enumerate(zip(there, here, strict=True)):
-            yield from self._of_values(a, b, (*steps, number))
-
     def _of_items(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
-        if not isinstance(here, dict):
+        """Compare two lists or two dictionaries."""
+        is_dict = isinstance(there, dict)
+        kind = dict if is_dict else (list, tuple)
+        if not isinstance(here, kind) or not (is_dict or len(there) == len(here)):
             yield self._differ(there, here, steps)
             return
-        for key, value in there.items():
+        for key, value in there.items() if is_dict else enumerate(there):
             if isinstance(key, str | int):
-                yield from self._of_values(value, here.get(key, _MISSING), (*steps, key))
+                found = here.get(key, _MISSING) if is_dict else here[key]
+                yield from self._of_values(value, found, (*steps, key))
 
     def _of_others(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
         """Compare functions and objects of any class."""

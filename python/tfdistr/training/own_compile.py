@@ -16,7 +16,7 @@ from typing import Any
 import keras
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.variables import build_optimizers, trained_by
+from tfdistr.checkpoint.variables import trained_by
 from tfdistr.training.given_model import cannot_serialize, has_lambda
 
 _FIX = (
@@ -52,9 +52,10 @@ def _get_compile_config(model: keras.Model) -> Config:
     if not given or own_config or not _has_own_compile(kind):
         described: Config = super(keras.Model, model).get_compile_config()
         return described
+    trained_by(model)  # refuses optimizers that train variables outside the model
     of_keras = {name: _serialized(kind, name, value) for name, value in given.items()}
     own: Config = {}
-    shared, defaults = [], []
+    shared: list[str] = []
     for name, parameter in inspect.signature(kind.compile).parameters.items():
         if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
@@ -63,18 +64,10 @@ def _get_compile_config(model: keras.Model) -> Config:
             shared.append(name)
         elif value is not _MISSING:
             own[name] = _serialized(kind, name, value)
-        elif parameter.default is not parameter.empty:
-            defaults.append(name)
-        else:
+        elif parameter.default is parameter.empty:
             received = f"`{name}` of {kind.__name__}.compile(), which the model does not keep"
             raise cannot_serialize(received, _FIX)
-    return {
-        "own": own,
-        "keras": of_keras,
-        "shared": shared,
-        "defaults": defaults,
-        "trained": trained_by(model),
-    }
+    return {"own": own, "keras": of_keras, "shared": shared}
 
 
 def _value_of(model: keras.Model, name: str, given: Config) -> Any:
@@ -101,23 +94,16 @@ def _serialized(kind: type, name: str, value: Any) -> Any:
 
 
 def _compile_from_config(model: keras.Model, config: Config) -> None:
-    """Compile like ``keras.Model.compile_from_config``, from a result of ``_get_compile_config``.
+    """Replace ``keras.Model.compile_from_config``: compile from a result of ``_get_compile_config``.
 
-    Keras also builds the optimizer, for all weights that can be trained by then.
+    Optimizers are built later, for the variables that they train in the original.
     """
-    if not _has_own_compile(type(model)):
+    if "own" not in config or not _has_own_compile(type(model)):  # or the class has a get_compile_config()
         model.compile(**keras.saving.deserialize_keras_object(config))
-        return
-    if "own" not in config:  # the class has a get_compile_config()
-        model.compile(**keras.saving.deserialize_keras_object(config))
-        if model.optimizer is not None and model.built:
-            model.optimizer.build(model.trainable_variables)  # as Keras does
         return
     of_keras = keras.saving.deserialize_keras_object(config["keras"])
     own = keras.saving.deserialize_keras_object(config["own"])
-    own |= {name: of_keras[name] for name in config["shared"]}
-    _compile(model, own, of_keras)
-    build_optimizers(model, config["trained"])
+    _compile(model, {**own, **{name: of_keras[name] for name in config["shared"]}}, of_keras)
 
 
 def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:

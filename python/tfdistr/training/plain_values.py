@@ -6,7 +6,7 @@ import enum
 import math
 from collections.abc import Mapping
 from pathlib import PurePath
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import keras
@@ -97,17 +97,15 @@ def same_function(there: Any, here: Any) -> bool:
     there, here = getattr(there, "__func__", there), getattr(here, "__func__", here)
     if not (isinstance(there, FunctionType) and isinstance(here, FunctionType)):
         return getattr(there, "__qualname__", None) == getattr(here, "__qualname__", 0)
-    captured = [[*(f.__defaults__ or ()), *map(_content, f.__closure__ or ())] for f in (there, here)]
+    captured = [[*(f.__defaults__ or ()), *_contents(f)] for f in (there, here)]
     pairs = zip(*captured, strict=False)
     plain = all(not (is_plain(a) and is_plain(b)) or same_plain(a, b, {}) for a, b in pairs)
     return there.__code__ == here.__code__ and plain
 
 
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not set yet
-        return None
+def _contents(function: FunctionType) -> list[Any]:
+    not_set = CellType()
+    return [None if cell == not_set else cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def shown(value: Any) -> str:
