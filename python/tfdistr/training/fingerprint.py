@@ -173,13 +173,13 @@ class _Comparison:
     def _of_items(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
         """Compare two lists or two dictionaries."""
         is_dict = isinstance(there, dict)
-        kind = dict if is_dict else (list, tuple)
-        if not isinstance(here, kind) or not (is_dict or len(there) == len(here)):
+        alike = isinstance(here, dict if is_dict else list | tuple)
+        if not alike or not (is_dict or len(there) == len(here)):
             yield self._differ(there, here, steps)
             return
         for key, value in there.items() if is_dict else enumerate(there):
             if isinstance(key, str | int):
-                found = here.get(key, _MISSING) if is_dict else here[key]
+                found: Any = here.get(key, _MISSING) if is_dict else here[key]
                 yield from self._of_values(value, found, (*steps, key))
 
     def _of_others(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
