@@ -260,20 +260,26 @@ def _kind(shape: Any, dtype: str) -> str:
 Trained = Sequence[Sequence[int] | None]
 
 
-def trained_by(model: keras.Model) -> list[list[int] | None]:
-    """Return the variables that each optimizer trains."""
+def trained_by(model: keras.Model, *, strict: bool = True) -> list[list[int] | None]:
+    """Return the variables that each optimizer trains.
+
+    Args:
+        model: The model.
+        strict: Refuse variables outside the model; otherwise such an optimizer counts as not used.
+    """
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     trained: list[list[int] | None] = []
     for optimizer in tf_internals.optimizers_of(model):
         variables = tf_internals.trained_variables(optimizer) if optimizer.built else []
         strange = [variable.path for variable in variables if id(variable) not in numbers]
-        if strange:
+        if strange and strict:
             raise ArgumentError(
                 "Cannot save the state of an optimizer that trains variables outside the model.",
                 received=f"{', '.join(strange)}, not in {type(model).__name__}.variables",
                 fix="Make the layers with these variables attributes of the model.",
             )
-        trained.append([numbers[id(variable)] for variable in variables] if optimizer.built else None)
+        known = optimizer.built and not strange
+        trained.append([numbers[id(variable)] for variable in variables] if known else None)
     return trained
 
 

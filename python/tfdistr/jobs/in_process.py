@@ -27,7 +27,7 @@ from tfdistr.jobs.stored_run import StoredRun
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.training.given_model import callers_model
+from tfdistr.training.given_model import callers_model, comparison_of
 from tfdistr.training.job import Job
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_state import LazyModel, ModelState
@@ -167,7 +167,7 @@ def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **r
     return Outcome(
         history=trained.history,
         params={
-            **job.params, **job.of_model, "communication": trained.communication,
+            **job.params, **comparison_of(job.model), "communication": trained.communication,
             "tuning": describe_tuning(), "differences": trained.differences, **params,
         },
         workers=[worker],

@@ -33,6 +33,7 @@ from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
 from tfdistr.r.functions import RFunction
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
+from tfdistr.training.given_model import comparison_of
 from tfdistr.training.job import Job
 from tfdistr.training.model_state import LazyModel
 from tfdistr.utils.disk import writing
@@ -172,7 +173,7 @@ def _result(
     build = caller.build or (builder(run_dir) if isinstance(job.model, RFunction) else None)
     return Outcome(
         history=load_history(run_dir),
-        params={**job.params, **job.of_model, **numbers, **summary.params(job, cluster)},
+        params={**job.params, **comparison_of(job.model), **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
         trained=LazyModel(job.model, lambda: load_state(run_dir), build, settings=job.settings),

@@ -7,7 +7,7 @@ import dis
 import functools
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -33,8 +33,8 @@ def names_of_libraries(kind: type) -> frozenset[str]:
 
 @functools.cache
 def _names_of(base: type) -> frozenset[str]:
-    functions = (function for value in vars(base).values() for function in _functions_of(value))
-    return frozenset(name for function in functions for name in _stored(inspect.unwrap(function).__code__))
+    functions = [function for value in vars(base).values() for function in functions_of(value)]
+    return frozenset().union(*(names_in(function.__code__, "STORE_ATTR") for function in functions))
 
 
 def plain_properties(holder: Any) -> dict[str, Any]:
@@ -57,18 +57,34 @@ def _settable(base: type) -> frozenset[str]:
     return frozenset(name for name, value in held if isinstance(value, property) and value.fset is not None)
 
 
-def _functions_of(value: Any) -> Iterator[FunctionType]:
-    found = [value.fget, value.fset] if isinstance(value, property) else [getattr(value, "__func__", value)]
-    return (function for function in found if isinstance(function, FunctionType))
+def functions_of(value: Any) -> list[FunctionType]:
+    """Return the functions of a class attribute: a method, a property, or a decorated function."""
+    found: list[Any] = [getattr(value, "__func__", value)]
+    if isinstance(value, property):
+        found = [value.fget, value.fset]
+    return [part for part in map(inspect.unwrap, found) if isinstance(part, FunctionType)]
 
 
-def _stored(code: CodeType) -> Iterator[str]:
-    for step in dis.get_instructions(code):
-        if step.opname == "STORE_ATTR":
-            yield step.argval
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _stored(part)
+def names_in(code: CodeType, *operations: str) -> frozenset[str]:
+    """Return the names and texts that operations of a code have, by how the operations' names begin."""
+    steps = [step for step in dis.get_instructions(code) if step.opname.startswith(operations)]
+    inner = [names_in(part, *operations) for part in code.co_consts if isinstance(part, CodeType)]
+    return frozenset(step.argval for step in steps if isinstance(step.argval, str)).union(*inner)
+
+
+def made_layers(model: keras.Layer) -> list[keras.Layer]:
+    """Return a model and all layers in it that its class or its configuration makes, in a stable order.
+
+    ``_flatten_layers()`` also has models that the user keeps as attributes of Keras's own models.
+    """
+    made, known = [model], {id(model)}
+    for layer in made:
+        is_own = isinstance(layer, keras.Model) and is_of_library(type(layer))
+        for part in layer.layers if is_own else layer._layers:
+            if id(part) not in known:
+                known.add(id(part))
+                made.append(part)
+    return made
 
 
 def own_variables(layer: keras.Layer) -> list[keras.Variable]:

@@ -1,4 +1,4 @@
-"""The state of a model beside its configuration and weights: what may be trained, LoRA, dtype policies."""
+"""The state of a model beside its configuration and weights: what may be trained, LoRA, quantization."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import attrs
 import keras
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.variables import build_optimizers
-from tfdistr.training.fingerprint import layers_of, variables_in
+from tfdistr.checkpoint.variables import build_optimizers, trained_by
+from tfdistr.training.fingerprint import variables_in
 from tfdistr.training.plain_values import untracked
 
 
@@ -19,20 +19,18 @@ class CarriedState:
     """What a copy of a model needs beside configuration and weights. It can be pickled.
 
     Attributes:
-        policies: The configuration of each layer's dtype policy; None for a layer without one.
         builds: The configurations by which built layers can be built, by the number of the layer.
         quantized: The modes of quantized layers.
-        lora: Rank and alpha of layers with LoRA.
+        lora: The ranks of layers with LoRA.
         layer_flags: ``trainable`` of each layer.
         variable_flags: ``trainable`` of each variable.
         exclusions: The variables without weight decay, for each optimizer.
         trained: The variables that each optimizer trains; None if it was not used.
     """
 
-    policies: list[Any]
     builds: dict[int, Any]
     quantized: dict[int, str]
-    lora: dict[int, tuple[int, float]]
+    lora: dict[int, int]
     layer_flags: list[bool]
     variable_flags: list[bool]
     exclusions: list[tf_internals.Exclusions]
@@ -41,36 +39,31 @@ class CarriedState:
     @classmethod
     def of(cls, model: keras.Model) -> CarriedState:
         """Return the state of a compiled model."""
-        layers = layers_of(model)
+        layers = tf_internals.made_layers(model)
         variables = variables_in(layers)
         numbered = list(enumerate(layers))
-        lora = [(n, layer) for n, layer in numbered if getattr(layer, "lora_enabled", False)]
         return cls(
-            policies=[_policy_config(layer) for layer in layers],
             builds={n: config for n, layer in numbered if (config := _build_config(layer)) is not None},
             quantized={n: layer.quantization_mode for n, layer in numbered if _is_quantized(layer)},
-            lora={n: (layer.lora_rank, getattr(layer, "lora_alpha", layer.lora_rank)) for n, layer in lora},
+            lora={n: layer.lora_rank for n, layer in numbered if getattr(layer, "lora_enabled", False)},
             layer_flags=[tf_internals.has_trainable_flag(layer) for layer in layers],
             variable_flags=[bool(variable.trainable) for variable in variables],
             exclusions=[tf_internals.exclusions_of(part, variables) for part in _optimizers(model)],
-            trained=_trained(model),
+            trained=trained_by(model, strict=False),
         )
 
     def restore_layers(self, copy: keras.Model) -> None:
         """Give the layers of a copy this state, before it is compiled and before its weights are loaded."""
-        layers = layers_of(copy)
-        if len(layers) != len(self.policies):
+        layers = tf_internals.made_layers(copy)
+        if len(layers) != len(self.layer_flags):
             return  # the comparison names the layers
         for number, layer in enumerate(layers):
             if number in self.builds and not layer.built:
                 layer.build_from_config(self.builds[number])
             if number in self.quantized and not _is_quantized(layer):
                 layer.quantize(self.quantized[number])
-            config = self.policies[number]
-            if config is not None and config != _policy_config(layer):
-                tf_internals.set_policy(layer, keras.dtype_policies.deserialize(config))
             if number in self.lora and not layer.lora_enabled:
-                layer.enable_lora(self.lora[number][0])
+                layer.enable_lora(self.lora[number])
         for layer, flag in zip(layers, self.layer_flags, strict=True):
             if tf_internals.has_trainable_flag(layer) != flag:
                 layer.trainable = flag
@@ -80,7 +73,7 @@ class CarriedState:
 
     def restore_compiled(self, copy: keras.Model) -> None:
         """Give a copy this state that is compiled, and whose optimizers were not built yet."""
-        variables = variables_in(layers_of(copy))
+        variables = variables_in(tf_internals.made_layers(copy))
         known = [n for excluded in self.exclusions for n in excluded.variables]
         if max(known, default=-1) < len(variables):
             for optimizer, excluded in zip(_optimizers(copy), self.exclusions, strict=False):
@@ -89,27 +82,12 @@ class CarriedState:
         build_optimizers(copy, self.trained)
 
     def difference(self, copy: keras.Model) -> str | None:
-        """Return what could not be restored in a copy, in words."""
-        found = CarriedState.of(copy)
-        for name, words in _RESTORED.items():
-            if getattr(found, name) != getattr(self, name):
-                return f"{words}, which a copy does not keep"
-        return None
-
-
-# Layers build themselves in their own ways, and an optimizer may be built for the first step.
-_RESTORED = {
-    "policies": "the dtype policy of a layer",
-    "quantized": "the quantization of a layer",
-    "layer_flags": "`trainable` of a layer",
-    "variable_flags": "`trainable` of a variable",
-    "exclusions": "the variables without weight decay",
-}
-
-
-def _policy_config(layer: keras.Layer) -> Any:
-    policy = tf_internals.policy_of(layer)
-    return None if policy is None else keras.dtype_policies.serialize(policy)
+        """Return what could not be restored in a copy, in words. Properties of classes may refuse it."""
+        found, words = CarriedState.of(copy), "which a copy does not keep"
+        if found.layer_flags != self.layer_flags:
+            return f"`trainable` of a layer, {words}"
+        same = found.variable_flags == self.variable_flags
+        return None if same else f"`trainable` of a variable, {words}"
 
 
 def _build_config(layer: keras.Layer) -> Any:
@@ -128,14 +106,3 @@ def _optimizers(model: keras.Model) -> list[Any]:
     """Return all optimizers of a model, and those in them."""
     found = map(tf_internals.with_inner_optimizers, tf_internals.optimizers_of(model))
     return [part for optimizers in found for part in optimizers]
-
-
-def _trained(model: keras.Model) -> list[list[int] | None]:
-    """Return the variables that each optimizer trains; None if it was not used, or trains other variables."""
-    numbers = {id(variable): number for number, variable in enumerate(model.variables)}
-    trained: list[list[int] | None] = []
-    for optimizer in tf_internals.optimizers_of(model):
-        variables = tf_internals.trained_variables(optimizer) if optimizer.built else []
-        known = [numbers[id(variable)] for variable in variables if id(variable) in numbers]
-        trained.append(known if optimizer.built and len(known) == len(variables) else None)
-    return trained

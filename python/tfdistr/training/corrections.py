@@ -13,9 +13,8 @@ from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 from tfdistr.training.carried_state import CarriedState
 from tfdistr.training.fingerprint import (
+    Difference,
     differing_attributes,
-    differing_parts,
-    layers_of,
     parts_of,
     variables_in,
 )
@@ -48,58 +47,37 @@ class Corrections:
             ArgumentError: The copy differs, and cannot be corrected.
         """
         found = differing_attributes(model, copy)
-        _refuse(next((difference for difference in found if difference.patch is None), None))
+        refuse(next((difference for difference in found if difference.patch is None), None))
         corrections = cls(
             [difference.patch for difference in found if difference.patch is not None],
             _differing(_variables(model), _variables(copy)),
             _differing(_of_optimizers(model), _of_optimizers(copy)),
         )
-        roots = _roots(copy)
-        for difference in found:
-            assert difference.patch is not None
-            try:
-                difference.patch.apply(roots)
-            except Exception as error:  # the class of the user may refuse it
-                raise _cannot_copy(str(difference)) from error
         corrections.apply(copy)
-        _refuse(next(iter(differing_attributes(model, copy)), None))
-        _refuse(state.difference(copy))
+        refuse(next(iter(differing_attributes(model, copy)), None))
+        refuse(state.difference(copy))
         return corrections
 
-    def try_attributes(self, copy: keras.Model) -> None:
-        """Set the attributes that already have a place in a copy, which is not compiled yet."""
-        roots = _roots(copy)
+    def apply_attributes(self, copy: keras.Model) -> None:
+        """Set the attributes that have a place in a copy. Some have theirs after ``compile()``."""
+        roots = [part for _, part in parts_of(copy)]
         for patch in self.patches:
-            with contextlib.suppress(Exception):  # others have their place after compile()
+            with contextlib.suppress(Exception):  # the class of the user may refuse it
                 patch.apply(roots)
 
     def apply(self, copy: keras.Model) -> None:
         """Correct a copy."""
-        roots = _roots(copy)
-        for patch in self.patches:
-            patch.apply(roots)
+        self.apply_attributes(copy)
         for held, values in ((_variables(copy), self.values), (_of_optimizers(copy), self.optimizers)):
             for number, value in values.items():
                 held[number].assign(value)
 
 
-def check_parts(model: keras.Model, copy: keras.Model) -> None:
-    """Check that a copy has the layers and variables of a model.
-
-    Raises:
-        ArgumentError: It has others.
-    """
-    _refuse(differing_parts(model, copy))
-
-
-def _roots(model: keras.Model) -> list[Any]:
-    return [part.value for part in parts_of(model)]
-
-
 def _variables(model: keras.Model) -> list[keras.Variable]:
     """Return the variables whose values a copy takes over. Its random numbers follow the seed of the job."""
     seeds = {id(generator.state) for generator in tf_internals.seed_generators(model)}
-    return [variable for variable in variables_in(layers_of(model)) if id(variable) not in seeds]
+    variables = variables_in(tf_internals.made_layers(model))
+    return [variable for variable in variables if id(variable) not in seeds]
 
 
 def _of_optimizers(model: keras.Model) -> list[keras.Variable]:
@@ -114,14 +92,15 @@ def _differing(there: list[keras.Variable], here: list[keras.Variable]) -> Array
     return {number: a for number, (a, b) in pairs if not same_array(a, b)}
 
 
-def _refuse(difference: Any) -> None:
+def refuse(difference: Difference | str | None) -> None:
+    """Raise the error for a difference between a model and its copy, if there is one.
+
+    Raises:
+        ArgumentError: There is one.
+    """
     if difference is not None:
-        raise _cannot_copy(str(difference))
-
-
-def _cannot_copy(received: str) -> ArgumentError:
-    return ArgumentError(
-        "Cannot copy `model` exactly for the workers.",
-        received=received,
-        fix=f"Describe it in get_config(), or {PASS_A_FUNCTION}",
-    )
+        raise ArgumentError(
+            "Cannot copy `model` exactly for the workers.",
+            received=str(difference),
+            fix=f"Describe it in get_config(), or {PASS_A_FUNCTION}",
+        )

@@ -6,6 +6,7 @@ leaves out, is in no configuration. Both models are compared object by object.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ import keras
 import numpy as np
 
 from tfdistr import tf_internals
-from tfdistr.training.patches import Patch, Step, path_of
+from tfdistr.training.module_values import attributes_read
+from tfdistr.training.patches import Attribute, Patch, path_of
 from tfdistr.training.plain_values import (
     as_array,
     is_plain,
@@ -26,13 +28,6 @@ from tfdistr.training.plain_values import (
 )
 
 
-class Part(NamedTuple):
-    """A part of a model, with the name by which messages call it."""
-
-    label: str
-    value: Any
-
-
 class Difference(NamedTuple):
     """A difference between a model and its copy.
 
@@ -41,20 +36,17 @@ class Difference(NamedTuple):
         there: What the model has, as text.
         here: What the copy has.
         patch: Makes them equal; None if nothing can.
+        attributes: The attributes on the way to it.
     """
 
     what: str
     there: str
     here: str
     patch: Patch | None = None
+    attributes: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.what}: {self.there} in the model, {self.here} in its copy"
-
-
-def layers_of(model: keras.Model) -> list[keras.Layer]:
-    """Return a model and all layers in it, in an order that its copy shares."""
-    return [model, *tf_internals.all_layers(model)]
 
 
 def variables_in(layers: Sequence[keras.Layer]) -> list[keras.Variable]:
@@ -63,71 +55,65 @@ def variables_in(layers: Sequence[keras.Layer]) -> list[keras.Variable]:
     return list({id(variable): variable for variable in found}.values())
 
 
-def parts_of(model: keras.Model) -> list[Part]:
-    """Return the parts of a compiled model whose attributes are compared."""
-    layers = [Part(label_of(layer), layer) for layer in layers_of(model)[1:]]
-    optimizers = [Part("the optimizer", part) for part in tf_internals.optimizers_of(model)]
-    compiled = Part("compile()", tf_internals.compile_arguments(model))
-    return [Part("the model", model), *layers, *optimizers, compiled]
+def parts_of(model: keras.Model) -> list[tuple[str, Any]]:
+    """Return the parts of a compiled model whose attributes are compared, with their names for messages."""
+    layers = [(_label_of(layer), layer) for layer in tf_internals.made_layers(model)[1:]]
+    optimizers = [("the optimizer", optimizer) for optimizer in tf_internals.optimizers_of(model)]
+    return [("the model", model), *layers, *optimizers, ("compile()", tf_internals.compile_arguments(model))]
 
 
-def label_of(layer: keras.Layer) -> str:
-    """Return the name of a layer for a message."""
+def _label_of(layer: keras.Layer) -> str:
     return f"the layer {layer.name!r} ({type(layer).__name__})"
 
 
 def differing_parts(model: keras.Model, copy: keras.Model) -> Difference | None:
     """Return the first layer or variable by which the structures of two models differ, if there is one."""
-    there, here = layers_of(model), layers_of(copy)
-    kinds = [[type(layer).__name__ for layer in layers] for layers in (there, here)]
-    if kinds[0] != kinds[1]:
-        return Difference("the layers", _listed(kinds[0]), _listed(kinds[1]))
-    for layer, its_copy in zip(there, here, strict=True):
-        kinds = [list(map(_kind, tf_internals.own_variables(held))) for held in (layer, its_copy)]
-        if kinds[0] != kinds[1]:
-            return Difference(f"the variables of {label_of(layer)}", _listed(kinds[0]), _listed(kinds[1]))
-    for layer, shared, shared_here in zip(there, _sharing(there), _sharing(here), strict=True):
-        if shared != shared_here:
-            what = f"the variables that {label_of(layer)} shares with earlier layers"
-            return Difference(what, _listed(shared), _listed(shared_here))
+    there, here = tf_internals.made_layers(model), tf_internals.made_layers(copy)
+    made = {id(variable) for variable in variables_in(there)}
+    others = [variable.path for variable in model.variables if id(variable) not in made]
+    if others:
+        return Difference("the variables", ", ".join(others), "none of these")
+    a, b = (", ".join(type(layer).__name__ for layer in layers) for layers in (there, here))
+    if a != b:
+        return Difference("the layers", a, b)
+    for layer, a, b in zip(there, _described(there), _described(here), strict=True):
+        if a != b:
+            return Difference(f"the variables of {_label_of(layer)}", a, b)
     return None
 
 
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words) or "none"
+def _described(layers: Sequence[keras.Layer]) -> list[str]:
+    """Return the variables of each layer: names, shapes, types, and the earlier layer that also has one.
 
-
-def _kind(variable: keras.Variable) -> str:
-    """Return a variable's name, shape and type. Names get running numbers, which copies do not share."""
-    name = variable.name.rstrip("0123456789").rstrip("_")
-    return f"{name} {tuple(variable.shape)} {variable.dtype}"
-
-
-def _sharing(layers: Sequence[keras.Layer]) -> list[list[str]]:
-    """Return, for each layer, the variables that an earlier layer also has."""
+    Names get running numbers, which copies do not share.
+    """
     first: dict[int, int] = {}
-    return [
-        [
-            f"{variable.name} of layer {first[id(variable)]}"
-            for variable in tf_internals.own_variables(layer)
-            if first.setdefault(id(variable), number) != number
-        ]
-        for number, layer in enumerate(layers)
-    ]
+    words: list[list[str]] = [[] for _ in layers]
+    for number, layer in enumerate(layers):
+        for variable in tf_internals.own_variables(layer):
+            name = variable.name.rstrip("0123456789").rstrip("_")
+            owner = first.setdefault(id(variable), number)
+            shared = "" if owner == number else f" of layer {owner}"
+            words[number].append(f"{name} {tuple(variable.shape)} {variable.dtype}{shared}")
+    return [", ".join(variables) or "none" for variables in words]
 
 
 def differing_attributes(model: keras.Model, copy: keras.Model) -> list[Difference]:
-    """Return the attributes by which a model and its copy of the same structure differ."""
+    """Return the attributes by which a model and its copy of the same structure differ.
+
+    Without those that cannot be restored, and that nothing reads, such as a history.
+    """
     there, here = parts_of(model), parts_of(copy)
     if len(there) != len(here):
-        words = [_listed([type(part.value).__name__ for part in parts]) for parts in (there, here)]
-        return [Difference("the layers and optimizers", words[0], words[1])]
-    comparison = _Comparison(layers_of(model), layers_of(copy))
-    return [
-        found
-        for number, (a, b) in enumerate(zip(there, here, strict=True))
-        for found in comparison.of_parts(a.value, b.value, a.label, number)
-    ]
+        a, b = (", ".join(type(part).__name__ for _, part in parts) for parts in (there, here))
+        return [Difference("the layers and optimizers", a, b)]
+    comparison = _Comparison(tf_internals.made_layers(model), tf_internals.made_layers(copy))
+    pairs = enumerate(zip(there, here, strict=True))
+    found = [found for n, ((label, a), (_, b)) in pairs for found in comparison.of_parts(a, b, label, n)]
+    if all(difference.patch for difference in found):
+        return found
+    read = attributes_read(comparison.code)
+    return [part for part in found if part.patch or read is None or read >= part.attributes]
 
 
 class _Comparison:
@@ -140,6 +126,7 @@ class _Comparison:
         self._names = {a.name: b.name for a, b in zip(there, here, strict=True) if a.name != b.name}
         self._seen: set[int] = set()
         self._met_parts = 0  # parts that a copy has as its own
+        self.code: list[Any] = []  # classes and functions
         self._label, self._root = "", 0
 
     def of_parts(self, there: Any, here: Any, label: str, root: int) -> Iterator[Difference]:
@@ -150,20 +137,21 @@ class _Comparison:
         elif id(there) not in self._seen:
             yield from self._of_objects(there, here, ())
 
-    def _of_objects(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
+    def _of_objects(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
         self._seen.add(id(there))
+        self.code.append(type(there))
         if type(there).__qualname__ != type(here).__qualname__:
             yield self._differ(there, here, steps)
             return
         policies = tf_internals.policy_of(there), tf_internals.policy_of(here)
         if policies[0] is not None and policies[0] != policies[1]:
-            yield self._differ(*policies, (*steps, Step("policy", "dtype_policy")), possible=True)
+            yield self._differ(*policies, (*steps, Attribute("dtype_policy")), possible=True)
         held_here = {**vars(here), **attributes_of(here)}
         for name, value in attributes_of(there).items():
             found = held_here.get(name, _MISSING)
-            yield from self._of_values(value, found, (*steps, Step("attribute", name)))
+            yield from self._of_values(value, found, (*steps, Attribute(name)))
 
-    def _of_values(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
+    def _of_values(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
         counterpart = self._counterparts.get(id(there))
         if counterpart is not None:
             self._met_parts += 1
@@ -173,38 +161,34 @@ class _Comparison:
             if not (is_plain(here) and same_plain(there, here, self._names)):
                 yield self._differ(there, here, steps, possible=True)
         elif is_symbolic(there):
-            return  # a trace of a call, which has no value
+            return
         elif (array := as_array(there)) is not None:
             if not same_array(array, as_array(here)):
                 yield self._differ(there, here, steps, possible=True)
-        elif isinstance(there, list | tuple):
-            yield from self._of_lists(there, here, steps)
-        elif isinstance(there, dict):
+        elif isinstance(there, list | tuple | dict):
             yield from self._of_items(there, here, steps)
         elif id(there) not in self._seen:
             yield from self._of_others(there, here, steps)
 
-    def _of_lists(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
-        if not isinstance(here, list | tuple) or len(there) != len(here):
+    def _of_items(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
+        """Compare two lists or two dictionaries."""
+        is_dict = isinstance(there, dict)
+        alike = isinstance(here, dict if is_dict else list | tuple)
+        if not alike or not (is_dict or len(there) == len(here)):
             yield self._differ(there, here, steps)
             return
-        for number, (a, b) in enumerate(zip(there, here, strict=True)):
-            yield from self._of_values(a, b, (*steps, Step("item", number)))
-
-    def _of_items(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
-        if not isinstance(here, dict):
-            yield self._differ(there, here, steps)
-            return
-        for key, value in there.items():
+        for key, value in there.items() if is_dict else enumerate(there):
             if isinstance(key, str | int):
-                yield from self._of_values(value, here.get(key, _MISSING), (*steps, Step("item", key)))
+                found: Any = here.get(key, _MISSING) if is_dict else here[key]
+                yield from self._of_values(value, found, (*steps, key))
 
-    def _of_others(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
+    def _of_others(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
         """Compare functions and objects of any class."""
         if callable(there) and hasattr(there, "__qualname__"):
+            self.code.append(inspect.unwrap(getattr(there, "__func__", there)))
             if not same_function(there, here):
                 yield self._differ(there, here, steps)
-        elif _is_of_keras(there):
+        elif isinstance(there, _MADE_BY_CONFIGURATIONS):
             self._met_parts += 1
             yield from self._of_objects(there, here, steps)
         elif _has_own_attributes(there):
@@ -212,29 +196,26 @@ class _Comparison:
         elif type(there).__qualname__ != type(here).__qualname__:
             yield self._differ(there, here, steps)
 
-    def _of_helpers(self, there: Any, here: Any, steps: tuple[Step, ...]) -> Iterator[Difference]:
+    def _of_helpers(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
         """Compare objects that are not Keras's. One that differs is replaced: others may share it."""
         met_before = self._met_parts
         found = list(self._of_objects(there, here, steps))
-        if not found:
-            return
-        alone = self._met_parts == met_before
-        whole = Patch.of_object(self._root, steps, there) if alone else None
-        possible = whole is not None and all(difference.patch is not None for difference in found)
-        yield found[0]._replace(patch=whole if possible else None)
+        alone = self._met_parts == met_before and all(difference.patch for difference in found)
+        whole = Patch.of(self._root, steps, there) if found and alone else None
+        yield from (difference._replace(patch=whole) for difference in (found[:1] if whole else found))
 
-    def _differ(
-        self, there: Any, here: Any, steps: tuple[Step, ...], *, possible: bool = False
-    ) -> Difference:
+    def _differ(self, there: Any, here: Any, steps: tuple[Any, ...], *, possible: bool = False) -> Difference:
         patch = Patch.of(self._root, steps, there) if possible else None
         return Difference(
             f"{path_of(steps)} of {self._label}" if steps else self._label,
             shown(there), "nothing" if here is _MISSING else shown(here), patch,
+            frozenset(step for step in steps if isinstance(step, Attribute)),
         )  # fmt: skip
 
 
 _MISSING = object()
 
+#: In place of these, a copy has objects of its own, which its configuration makes.
 _MADE_BY_CONFIGURATIONS = (
     keras.Layer, keras.Loss, keras.Metric, keras.Optimizer, keras.Initializer, keras.Regularizer,
     keras.constraints.Constraint,
@@ -278,8 +259,3 @@ def _has_own_attributes(value: Any) -> bool:
         not tf_internals.is_of_library(kind)
         and kind.__module__.partition(".")[0] not in sys.stdlib_module_names
     )
-
-
-def _is_of_keras(value: Any) -> bool:
-    """Return whether a copy has an object of its own in place of this one, which its configuration makes."""
-    return isinstance(value, _MADE_BY_CONFIGURATIONS)

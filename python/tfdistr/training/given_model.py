@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import re
 import sys
 import tempfile
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 #: The fix that always helps.
 PASS_A_FUNCTION = "pass a function that builds and compiles the model: every worker calls it."
-#: What has been compared if nothing was computed.
-FINGERPRINT_ONLY = "fingerprint only"
 _SHOWN = 300  # characters
 _STYLES = re.compile(r"\x1b\[\d+m")  # the bold words of Keras's messages
 
@@ -53,6 +50,8 @@ class GivenModel:
                 received="a model that was not compiled",
                 fix="Call model.compile(optimizer=..., loss=...) before.",
             )
+        import tensorflow as tf
+
         from tfdistr import tf_internals
         from tfdistr.training.carried_state import CarriedState
         from tfdistr.training.corrections import Corrections
@@ -61,9 +60,9 @@ class GivenModel:
         from tfdistr.training.own_compile import own_compile_saved
 
         self.original: keras.Model | None = model
-        self.checked = FINGERPRINT_ONLY
-        self._settings = KerasSettings.here()
-        self._dtype_policy = model.dtype_policy
+        self.checked = "fingerprint only"
+        # A part without a policy has the global one of when the model was made, and so has the model.
+        self._settings = KerasSettings.here().with_policy(model.dtype_policy)
         self._state = CarriedState.of(model)
         self._corrections = Corrections()
         with own_compile_saved(), tf_internals.whole_configs():
@@ -76,7 +75,8 @@ class GivenModel:
                 # An array is mapped into the memory of the workers, not copied.
                 self._archive = np.fromfile(path, np.uint8)
         self._module_values = module_values(self._own_parts.values())
-        with tf_internals.undisturbed_session():
+        self._is_sent = False  # the modules of the session have their values
+        with tf_internals.undisturbed_session(), tf.device("CPU:0"):
             copy = self._load()
             self._corrections = Corrections.between(model, copy, self._state)
         self._first_copy: tuple[keras.Model, keras.Model] | None = (model, copy)
@@ -99,12 +99,13 @@ class GivenModel:
             ArgumentError: They differ.
         """
         pair, self._first_copy = self._first_copy, None
-        # A call of the original must not create weights in it.
-        if pair is None or not self._own_parts or not _is_built(pair[0]):
+        if pair is None or not self._own_parts:
             return
+        from tfdistr import tf_internals
         from tfdistr.training.output_check import same_outputs
 
-        inputs = batch()
+        # A call of the original must not create weights in it.
+        inputs = batch() if all(layer.built for layer in tf_internals.made_layers(pair[0])) else None
         if inputs is not None and same_outputs(*pair, inputs):
             self.checked = "fingerprint, outputs and gradients"
 
@@ -115,7 +116,7 @@ class GivenModel:
         from tfdistr import tf_internals
         from tfdistr.training.own_compile import own_compile_saved
 
-        for value in self._module_values:
+        for value in self._module_values if self._is_sent else ():
             value.restore()
         with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
             path = Path(folder, "model.keras")
@@ -126,7 +127,6 @@ class GivenModel:
                 # builds layers that have no build().
                 _quiet("Skipping variable loading for optimizer|`build\\(\\)` was called on layer"),
                 self._settings.used(),
-                _under(self._dtype_policy),
                 own_compile_saved(),
                 tf_internals.loading_with(self._prepare),
             ):
@@ -141,23 +141,24 @@ class GivenModel:
         """Prepare a copy for its weights. LoRA adds some, and the optimizer has those that are trained."""
         self._state.restore_layers(model)
         if self.original is not None:
-            from tfdistr.training.corrections import check_parts
+            from tfdistr.training.corrections import refuse
+            from tfdistr.training.fingerprint import differing_parts
 
-            check_parts(self.original, model)
-        self._corrections.try_attributes(model)
+            refuse(differing_parts(self.original, model))
+        self._corrections.apply_attributes(model)
         if compile_config:
             model.compile_from_config(compile_config)
             model.compiled = True  # the class may restore itself without a call of compile()
         self._state.restore_compiled(model)
 
+    def without_original(self) -> GivenModel:
+        """Return the same for a job whose result does not change the original."""
+        other = object.__new__(GivenModel)
+        vars(other).update(vars(self), original=None, _first_copy=None)
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "original": None, "_first_copy": None}
-
-
-def _is_built(model: keras.Model) -> bool:
-    from tfdistr.training.fingerprint import layers_of
-
-    return all(layer.built for layer in layers_of(model))
+        return {**vars(self), "original": None, "_first_copy": None, "_is_sent": True}
 
 
 def _cannot_rebuild(error: Exception) -> ArgumentError:
@@ -169,22 +170,6 @@ def _cannot_rebuild(error: Exception) -> ArgumentError:
         received=f"{type(error).__name__}: {reason[:_SHOWN]}",
         fix=f"Correct get_config() and from_config() of its parts, or {PASS_A_FUNCTION}",
     )
-
-
-@contextlib.contextmanager
-def _under(policy: keras.DTypePolicy) -> Iterator[None]:
-    """Make this the global dtype policy within the context.
-
-    A part that names none has the global policy of when the model was made, and so has the model itself.
-    """
-    import keras
-
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 @contextlib.contextmanager
@@ -203,25 +188,20 @@ def given(model: Any) -> Any:
 def as_model_factory(model: Any) -> Any:
     """Return a function that copies a Keras model, which itself does not change; other values unchanged."""
     made = given(model)
-    return copy.copy(made) if isinstance(made, GivenModel) else made  # a copy has no original
+    return made.without_original() if isinstance(made, GivenModel) else made
 
 
 def check_copy(job: Job) -> None:
     """Compare what a model that was given and its copy compute, if the rows of a job are in memory."""
-    if not isinstance(job.model, GivenModel):
-        return
-
-    def batch() -> Any:
+    if isinstance(job.model, GivenModel):
         from tfdistr.training.output_check import first_inputs
 
-        return first_inputs(job)
-
-    job.model.check_outputs(batch)
+        job.model.check_outputs(lambda: first_inputs(job))
 
 
-def checked_parts(model: Any) -> str | None:
-    """Return what has been compared between a model that was given and its copy; None for a function."""
-    return model.checked if isinstance(model, GivenModel) else None
+def comparison_of(model: Any) -> dict[str, Any]:
+    """Return the member of the result about a model that was given: what of its copy was compared."""
+    return {"model_copy": model.checked} if isinstance(model, GivenModel) else {}
 
 
 def callers_model(model: Any) -> keras.Model | None:

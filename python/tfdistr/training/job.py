@@ -13,7 +13,7 @@ import attrs
 from tfdistr.data.source import Source, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed, for_data, for_layers
-from tfdistr.training.given_model import checked_parts, given
+from tfdistr.training.given_model import given
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.recovery_options import Recovery
@@ -245,12 +245,6 @@ class Job:
         """The numbers of the job, as shown in its result."""
         shown = [field.name for field in attrs.fields(Job) if not field.metadata.get("hidden")]
         return {name: getattr(self, name) for name in shown} | {"checkpoint_every": self.recovery.every}
-
-    @property
-    def of_model(self) -> dict[str, Any]:
-        """The member of the result about a model that was given: what of its copy was compared."""
-        checked = checked_parts(self.model)
-        return {} if checked is None else {"model_copy": checked}
 
     @property
     def description(self) -> dict[str, Any]:

@@ -45,6 +45,12 @@ class KerasSettings:
             }
         )
 
+    def with_policy(self, policy: Any) -> KerasSettings:
+        """Return these settings with another dtype policy."""
+        import keras
+
+        return KerasSettings({**self.values, "dtype_policy": keras.dtype_policies.serialize(policy)})
+
     @property
     def description(self) -> dict[str, str]:
         """The settings as texts by their names, for a comparison of processes."""
@@ -75,8 +81,8 @@ class KerasSettings:
         """Use these settings within the context. The process has its own again afterwards."""
         importlib.import_module("keras")  # otherwise there are no settings to restore
         before = KerasSettings.here()
-        self.use()
         try:
+            self.use()
             yield
         finally:
             before.use()

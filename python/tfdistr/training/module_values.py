@@ -1,4 +1,4 @@
-"""Plain values of the user's modules that the classes of a model read.
+"""What the code of a model reads: plain values of the user's modules, and attributes.
 
 Classes of importable modules are sent by name. Other processes import these modules anew, so a module
 variable or a class attribute that the session has changed would have its first value there.
@@ -11,10 +11,14 @@ import importlib
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from tfdistr import tf_internals
 from tfdistr.training.plain_values import is_plain, same_plain
+
+#: How the operations of Python begin that read a variable or an attribute, perhaps by a constant name.
+_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER", "LOAD_CONST")
 
 
 class ModuleValue(NamedTuple):
@@ -42,62 +46,58 @@ class ModuleValue(NamedTuple):
 
 def module_values(parts: Iterable[Any]) -> list[ModuleValue]:
     """Return the values that classes and functions read from the user's modules."""
-    found: dict[tuple[str, str, str], ModuleValue] = {}
+    found: dict[tuple[str, str, str], Any] = {}
+    for part in _reached(parts):
+        if isinstance(part, FunctionType):
+            found |= {(module, "", name): value for (module, name), value in _globals_of(part).items()}
+        elif "<locals>" not in part.__qualname__:
+            own = {name: value for name, value in vars(part).items() if not name.startswith("__")}
+            found |= {(part.__module__, part.__qualname__, name): value for name, value in own.items()}
+    return [
+        ModuleValue(*key, value)
+        for key, value in found.items()
+        if _is_users(sys.modules.get(key[0])) and is_plain(value)
+    ]
+
+
+def attributes_read(parts: Iterable[Any]) -> frozenset[str] | None:
+    """Return the attributes that classes and functions may read; None for all, if the code computes names."""
+    own: set[str] = set()
+    declared: set[str] = set()
+    for part in _reached(parts):
+        if isinstance(part, type):
+            declared |= {*vars(part), *tf_internals.names_of_libraries(part)}
+        elif (part.__module__ or "").partition(".")[0] not in ("keras", "tensorflow"):
+            own |= tf_internals.names_in(part.__code__, *_READS)
+    return None if own & {"getattr", "vars", "__dict__"} else frozenset(own | declared)
+
+
+def _reached(parts: Iterable[Any]) -> Iterator[FunctionType | type]:
+    """Yield classes and functions, and those that they use."""
     waiting, seen = list(parts), set()
     while waiting:
         part = waiting.pop()
         if id(part) in seen or not isinstance(part, FunctionType | type):
             continue
         seen.add(id(part))
+        yield part
         if isinstance(part, type):
-            waiting += [base for base in part.__mro__ if base is not part]
-            waiting += [function for value in vars(part).values() for function in _functions_of(value)]
-            values = list(_class_attributes(part))
+            waiting += part.__mro__
+            waiting += [made for value in vars(part).values() for made in tf_internals.functions_of(value)]
         else:
-            values, used = _globals_of(part)
-            waiting += used
-        found |= {value[:3]: value for value in values}
-    return list(found.values())
+            waiting += _globals_of(part).values()
 
 
-def _functions_of(value: Any) -> list[Any]:
-    parts = [value.fget, value.fset] if isinstance(value, property) else [getattr(value, "__func__", value)]
-    return [part for part in parts if isinstance(part, FunctionType)]
-
-
-def _class_attributes(kind: type) -> Iterator[ModuleValue]:
-    module = sys.modules.get(kind.__module__)
-    if not _is_users(module) or "<locals>" in kind.__qualname__:
-        return
-    for name, value in vars(kind).items():
-        if not name.startswith("__") and is_plain(value):
-            yield ModuleValue(kind.__module__, kind.__qualname__, name, value)
-
-
-def _globals_of(function: FunctionType) -> tuple[list[ModuleValue], list[Any]]:
-    """Return the plain values that a function reads from modules, and the functions and classes it uses."""
-    module = sys.modules.get(function.__module__ or "")
-    if module is not None and module.__name__ != "__main__" and not _is_users(module):
-        return [], []
-    names = _names_in(function.__code__)
-    values, used = [], []
-    for name in names:
-        value = function.__globals__.get(name)
-        if isinstance(value, ModuleType) and _is_users(value):
-            held = [(key, vars(value)[key]) for key in names if key in vars(value)]
-            values += [ModuleValue(value.__name__, "", key, found) for key, found in held if is_plain(found)]
-            used += [found for _, found in held]
-        elif isinstance(value, FunctionType | type):
-            used.append(value)
-        elif name in function.__globals__ and is_plain(value) and _is_users(module):
-            assert module is not None
-            values.append(ModuleValue(module.__name__, "", name, value))
-    return values, used
-
-
-def _names_in(code: CodeType) -> frozenset[str]:
-    inner = [_names_in(part) for part in code.co_consts if isinstance(part, CodeType)]
-    return frozenset(code.co_names).union(*inner)
+def _globals_of(function: FunctionType) -> dict[tuple[str, str], Any]:
+    """Return what a function reads from modules, by module and name; nothing for installed code."""
+    held, own = function.__globals__, str(function.__globals__.get("__name__"))
+    if own != "__main__" and own in sys.modules and not _is_users(sys.modules[own]):
+        return {}
+    names = tf_internals.names_in(function.__code__, *_READS)
+    read = {(own, name): held[name] for name in names if name in held}
+    modules = [value for value in read.values() if isinstance(value, ModuleType) and _is_users(value)]
+    of_modules = [(module, name) for module in modules for name in names if name in vars(module)]
+    return {**read, **{(module.__name__, name): vars(module)[name] for module, name in of_modules}}
 
 
 def _is_users(module: ModuleType | None) -> bool:

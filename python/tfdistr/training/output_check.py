@@ -15,7 +15,7 @@ from tfdistr import tf_internals
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError
-from tfdistr.training.fingerprint import attributes_of, layers_of
+from tfdistr.training.fingerprint import attributes_of
 from tfdistr.training.given_model import PASS_A_FUNCTION
 from tfdistr.training.job import Job
 from tfdistr.training.plain_values import array_of, is_plain
@@ -62,8 +62,9 @@ def same_outputs(model: keras.Model, copy: keras.Model, inputs: Any) -> bool:
     if len(there) != len(here):
         raise _differ(f"{len(there)} outputs and gradients of the model, {len(here)} of its copy")
     for (name, value), (_, found) in zip(there, here, strict=True):
-        if not _close(value, found):
-            raise _differ(_difference(name, value, found))
+        words = _difference(value, found)
+        if words is not None:
+            raise _differ(f"{name}: {words}")
     return True
 
 
@@ -84,7 +85,7 @@ def _results(model: keras.Model, inputs: Any, seeds: Sequence[Array] = ()) -> Re
     with tf.device("CPU:0"), tf_internals.undisturbed_session(), _restored(model):
         for generator, state in zip(tf_internals.seed_generators(model), seeds, strict=False):
             generator.state.assign(state)
-        weights = list(model.trainable_variables)
+        weights = model.trainable_variables
         with tf.GradientTape() as tape:
             outputs = [tf.convert_to_tensor(part) for part in tf.nest.flatten(model(inputs, training=False))]
             total = sum((_weighted(part) for part in outputs if part.dtype.is_floating), tf.constant(0.0))
@@ -109,10 +110,10 @@ def _restored(model: keras.Model) -> Iterator[None]:
     trained = {id(variable) for variable in model.trainable_variables}
     held = [variable for variable in tf_internals.variables_of(model) if id(variable) not in trained]
     values = [array_of(variable) for variable in held]
-    layers = [layer for layer in layers_of(model) if not tf_internals.is_of_library(type(layer))]
     attributes = [
         (layer, name, copies.copy(value))
-        for layer in layers
+        for layer in tf_internals.made_layers(model)
+        if not tf_internals.is_of_library(type(layer))
         for name, value in attributes_of(layer).items()
         if is_plain(value)
     ]
@@ -126,30 +127,17 @@ def _restored(model: keras.Model) -> Iterator[None]:
                 setattr(layer, name, value)
 
 
-def _close(there: Array | None, here: Array | None) -> bool:
-    if there is None or here is None:
-        return there is here
-    if there.shape != here.shape or there.dtype != here.dtype:
-        return False
+def _difference(there: Array | None, here: Array | None) -> str | None:
+    """Return in words how two results differ; None if they do not, but for rounding."""
+    if there is None and here is None:
+        return None
+    kinds = ["none" if array is None else f"{array.dtype} {array.shape}" for array in (there, here)]
+    if there is None or here is None or kinds[0] != kinds[1]:
+        return f"{kinds[0]} of the model, {kinds[1]} of its copy"
     if there.dtype.kind not in "fV":  # bfloat16 has the kind V
-        return bool(np.array_equal(there, here))
+        return None if np.array_equal(there, here) else "other values"
     a, b = there.astype(np.float64), here.astype(np.float64)
     largest = float(np.max(np.abs(a), initial=0.0, where=np.isfinite(a)))
     rounding = _ROUNDING[min(there.dtype.itemsize, 8)]
-    return bool(np.allclose(a, b, rtol=rounding, atol=rounding * largest, equal_nan=True))
-
-
-def _difference(name: str, there: Array | None, here: Array | None) -> str:
-    alike = there is not None and here is not None and there.shape == here.shape and there.dtype == here.dtype
-    if not alike:
-        return f"{name}: {_described(there)} of the model, {_described(here)} of its copy"
-    assert there is not None
-    assert here is not None
-    if there.dtype.kind not in "fV":
-        return f"{name}: other values"
-    gap = np.abs(there.astype(np.float64) - here.astype(np.float64))
-    return f"{name}: a difference of up to {np.nanmax(gap):.3g}"
-
-
-def _described(array: Array | None) -> str:
-    return "none" if array is None else f"{array.dtype} {array.shape}"
+    alike = np.allclose(a, b, rtol=rounding, atol=rounding * largest, equal_nan=True)
+    return None if alike else f"a difference of up to {np.nanmax(np.abs(a - b)):.3g}"

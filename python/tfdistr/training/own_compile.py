@@ -11,13 +11,12 @@ import contextlib
 import inspect
 import json
 from collections.abc import Iterator
-from types import FunctionType
 from typing import Any
 
 import keras
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.variables import build_optimizers, trained_by
+from tfdistr.checkpoint.variables import trained_by
 from tfdistr.training.given_model import cannot_serialize, has_lambda
 
 _FIX = (
@@ -53,9 +52,10 @@ def _get_compile_config(model: keras.Model) -> Config:
     if not given or own_config or not _has_own_compile(kind):
         described: Config = super(keras.Model, model).get_compile_config()
         return described
+    trained_by(model)  # refuses optimizers that train variables outside the model
     of_keras = {name: _serialized(kind, name, value) for name, value in given.items()}
     own: Config = {}
-    shared, defaults = [], []
+    shared: list[str] = []
     for name, parameter in inspect.signature(kind.compile).parameters.items():
         if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
@@ -64,19 +64,10 @@ def _get_compile_config(model: keras.Model) -> Config:
             shared.append(name)
         elif value is not _MISSING:
             own[name] = _serialized(kind, name, value)
-        elif parameter.default is not parameter.empty:
-            defaults.append(name)
-        else:
+        elif parameter.default is parameter.empty:
             received = f"`{name}` of {kind.__name__}.compile(), which the model does not keep"
             raise cannot_serialize(received, _FIX)
-    return {
-        "own": own,
-        "keras": of_keras,
-        "shared": shared,
-        "defaults": defaults,
-        "attributes": {name: _as_text(value) for name, value in vars(model).items()},
-        "trained": trained_by(model),
-    }
+    return {"own": own, "keras": of_keras, "shared": shared}
 
 
 def _value_of(model: keras.Model, name: str, given: Config) -> Any:
@@ -103,84 +94,37 @@ def _serialized(kind: type, name: str, value: Any) -> Any:
 
 
 def _compile_from_config(model: keras.Model, config: Config) -> None:
-    """Compile like ``keras.Model.compile_from_config``, from a result of ``_get_compile_config``.
+    """Replace ``keras.Model.compile_from_config``: compile from a result of ``_get_compile_config``.
 
-    Keras also builds the optimizer, for all weights that can be trained by then.
+    Optimizers are built later, for the variables that they train in the original.
     """
-    if not _has_own_compile(type(model)):
+    if "own" not in config or not _has_own_compile(type(model)):  # or the class has a get_compile_config()
         model.compile(**keras.saving.deserialize_keras_object(config))
-        return
-    if "own" not in config:  # the class has a get_compile_config()
-        model.compile(**keras.saving.deserialize_keras_object(config))
-        if model.optimizer is not None and model.built:
-            model.optimizer.build(model.trainable_variables)  # as Keras does
         return
     of_keras = keras.saving.deserialize_keras_object(config["keras"])
     own = keras.saving.deserialize_keras_object(config["own"])
-    own |= {name: of_keras[name] for name in config["shared"]}
-    for name in _compile(model, own, of_keras):
-        _check_attribute(model, name, config["attributes"].get(name))
-    build_optimizers(model, config["trained"])
+    _compile(model, {**own, **{name: of_keras[name] for name in config["shared"]}}, of_keras)
 
 
-def _compile(model: keras.Model, own: Config, of_keras: Config) -> set[str]:
-    """Call ``compile()`` of a model's class, and return the attributes that it has set itself.
+def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:
+    """Call ``compile()`` of a model's class.
 
     Args:
+        model: The model.
         own: The arguments of ``compile()``.
         of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
     """
-    kind, usual = type(model), keras.Model.compile
-    set_attribute: Any = kind.__setattr__
-    names: set[str] = set()
-
-    def set_and_record(owner: Any, name: str, value: Any) -> None:
-        if owner is model:
-            names.add(name)
-        set_attribute(owner, name, value)
+    usual = keras.Model.compile
 
     def compile_as_before(called: keras.Model, *args: Any, **kwargs: Any) -> None:
-        if called is not model:
+        if called is model:
+            usual(model, **of_keras)
+        else:
             usual(called, *args, **kwargs)
-            return
-        own_names = set(names)
-        usual(model, **of_keras)
-        names.intersection_update(own_names)
 
-    with (
-        tf_internals.overridden(kind, "__setattr__", set_and_record),
-        tf_internals.overridden(keras.Model, "compile", compile_as_before),
-    ):
+    with tf_internals.overridden(keras.Model, "compile", compile_as_before):
         try:
             model.compile(**own)
         except Exception as error:  # the user's code can raise anything
-            call = f"{kind.__name__}.compile({', '.join(own)})"
+            call = f"{type(model).__name__}.compile({', '.join(own)})"
             raise cannot_serialize(f"{call}, which raised {type(error).__name__}: {error}", _FIX) from error
-    return names
-
-
-def _check_attribute(model: keras.Model, name: str, wanted: str | None) -> None:
-    """Raise an error if an attribute from ``compile()`` differs from that of the original model."""
-    found = _as_text(getattr(model, name))
-    if found is not None and wanted is not None and found != wanted:
-        raise cannot_serialize(
-            f"`{name}`, which {type(model).__name__}.compile() sets to {found} in a copy of the model, "
-            f"and not to {wanted}: the model does not keep an argument of compile()",
-            _FIX,
-        )
-
-
-def _as_text(value: Any) -> str | None:
-    """Return a value as text, without its name, to which Keras adds a number; None if not comparable."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, FunctionType):
-        return value.__qualname__
-    if isinstance(value, type | keras.layers.Layer) or not hasattr(value, "get_config"):
-        return None
-    try:
-        config = value.get_config()
-    except Exception:  # the user's code can raise anything
-        return None
-    plain = [f"{k}={v!r}" for k, v in config.items() if k != "name" and isinstance(v, int | float | str)]
-    return f"{type(value).__name__}({', '.join(plain)})"

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import cloudpickle
 import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.training.plain_values import as_array, untracked
+from tfdistr.training.plain_values import array_of, untracked
+
+_VARIABLES = (tf.Variable, keras.Variable)
 
 
-class Step(NamedTuple):
-    """One step of the way from a part of a model to a value in it."""
+class Attribute(str):
+    """A step from an object to its attribute. Other steps are keys of lists and dictionaries."""
 
-    kind: Literal["attribute", "item", "policy"]
-    key: Any
-
-
-class Pickled(NamedTuple):
-    """An object as bytes, of which each copy of a model gets its own."""
-
-    content: bytes
+    __slots__ = ()
 
 
 class Patch(NamedTuple):
@@ -33,28 +28,19 @@ class Patch(NamedTuple):
     Attributes:
         root: The number of the part of the model.
         steps: The way to the value from there.
-        value: The value; for a policy its configuration, for tensors and variables an array.
-        is_tensor: Whether the value is a tensor.
+        value: The value, or the array of a variable, as bytes: each copy of the model gets its own object.
     """
 
     root: int
-    steps: tuple[Step, ...]
-    value: Any
-    is_tensor: bool = False
+    steps: tuple[Any, ...]
+    value: bytes
 
     @classmethod
-    def of(cls, root: int, steps: tuple[Step, ...], value: Any) -> Patch:
-        """Return the patch that puts this value at a place."""
-        if steps[-1].kind == "policy":
-            return cls(root, steps, keras.dtype_policies.serialize(value))
-        array = as_array(value)
-        return cls(root, steps, untracked(value) if array is None else array, isinstance(value, tf.Tensor))
-
-    @classmethod
-    def of_object(cls, root: int, steps: tuple[Step, ...], value: Any) -> Patch | None:
-        """Return the patch that puts a copy of an object at a place; None if it cannot be pickled."""
+    def of(cls, root: int, steps: tuple[Any, ...], value: Any) -> Patch | None:
+        """Return the patch that puts this value at a place; None if it cannot be pickled."""
         try:
-            return cls(root, steps, Pickled(cloudpickle.dumps(value)))
+            content = array_of(value) if isinstance(value, _VARIABLES) else untracked(value)
+            return cls(root, steps, cloudpickle.dumps(content))
         except Exception:  # the pickling code of an object can raise anything
             return None
 
@@ -65,26 +51,21 @@ class Patch(NamedTuple):
             Exception: The place does not exist, or refuses the value.
         """
         *way, last = self.steps
-        holder = roots[self.root]
+        holder, value = roots[self.root], pickle.loads(self.value)
         for step in way:
-            holder = vars(holder)[step.key] if step.kind == "attribute" else holder[step.key]
-        if last.kind == "policy":
-            tf_internals.set_policy(holder, keras.dtype_policies.deserialize(self.value))
-            return
-        held = vars(holder).get(last.key) if last.kind == "attribute" else None
-        if isinstance(held, tf.Variable | keras.Variable):
-            held.assign(self.value)
-            return
-        value = tf.constant(self.value) if self.is_tensor else self.value
-        if isinstance(value, Pickled):
-            value = pickle.loads(value.content)
-        if last.kind == "attribute":
-            setattr(holder, last.key, value)
+            holder = vars(holder)[step] if isinstance(step, Attribute) else holder[step]
+        held = vars(holder).get(last) if isinstance(last, Attribute) else None
+        if isinstance(held, _VARIABLES):
+            held.assign(value)
+        elif last == "dtype_policy" and isinstance(value, keras.DTypePolicy):
+            tf_internals.set_policy(holder, value)
+        elif isinstance(last, Attribute):
+            setattr(holder, last, value)
         else:
-            holder[last.key] = value
+            holder[last] = value
 
 
-def path_of(steps: Sequence[Step]) -> str:
+def path_of(steps: Sequence[Any]) -> str:
     """Return the place of a value as code."""
-    words = [f"[{step.key!r}]" if step.kind == "item" else f".{step.key}" for step in steps]
+    words = [f".{step}" if isinstance(step, Attribute) else f"[{step!r}]" for step in steps]
     return f"`{''.join(words).removeprefix('.')}`"

@@ -6,7 +6,7 @@ import enum
 import math
 from collections.abc import Mapping
 from pathlib import PurePath
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import keras
@@ -84,7 +84,10 @@ def same_array(there: np.ndarray[Any, Any], here: np.ndarray[Any, Any] | None) -
     """Return whether two arrays are bitwise identical."""
     if here is None or there.dtype != here.dtype or there.shape != here.shape:
         return False
-    return there.tobytes() == here.tobytes()
+    if there.dtype.hasobject:  # text
+        return bool(np.array_equal(there, here))
+    a, b = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (there, here))
+    return np.array_equal(a, b)
 
 
 def same_function(there: Any, here: Any) -> bool:
@@ -94,17 +97,15 @@ def same_function(there: Any, here: Any) -> bool:
     there, here = getattr(there, "__func__", there), getattr(here, "__func__", here)
     if not (isinstance(there, FunctionType) and isinstance(here, FunctionType)):
         return getattr(there, "__qualname__", None) == getattr(here, "__qualname__", 0)
-    captured = [[*(f.__defaults__ or ()), *map(_content, f.__closure__ or ())] for f in (there, here)]
+    captured = [[*(f.__defaults__ or ()), *_contents(f)] for f in (there, here)]
     pairs = zip(*captured, strict=False)
     plain = all(not (is_plain(a) and is_plain(b)) or same_plain(a, b, {}) for a, b in pairs)
     return there.__code__ == here.__code__ and plain
 
 
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not set yet
-        return None
+def _contents(function: FunctionType) -> list[Any]:
+    not_set = CellType()
+    return [None if cell == not_set else cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def shown(value: Any) -> str:
@@ -119,7 +120,7 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} {value.name!r}"
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__qualname__}()"
-    text = repr(value) if is_plain(value) else f"an object of {type(value).__qualname__}"
-    if isinstance(value, list | tuple | dict) and not is_plain(value):
-        text = f"{len(value)} items"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    if is_plain(value):
+        return repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}..."
+    is_list = isinstance(value, list | tuple | dict)
+    return f"{len(value)} items" if is_list else f"an object of {type(value).__qualname__}"

@@ -12,6 +12,8 @@ Y = X[:, :1] * 2
 class Scaled(layers.Layer):
     """A layer whose attributes are in no configuration."""
 
+    post = None
+
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.scale, self.offsets, self._hidden = 2.0, [1.0, 2.0], 1.0
@@ -23,7 +25,8 @@ class Scaled(layers.Layer):
 
     def call(self, x):
         factor = self.scale * self._hidden * ops.cast(self.table, self.compute_dtype)
-        return self.dense(x) * factor + sum(self.offsets)
+        outputs = self.dense(x) * factor + sum(self.offsets)
+        return outputs if self.post is None else self.post(outputs)
 
 
 class Outer(layers.Layer):

@@ -44,6 +44,13 @@ def test_settings_hold_within_a_context(own_settings):
     assert KerasSettings.here() == own_settings
 
 
+def test_settings_are_restored_after_an_error(own_settings):
+    broken = KerasSettings({**own_settings.values, "epsilon": 0.5, "dtype_policy": {"class_name": "None"}})
+    with pytest.raises(Exception, match="None"), broken.used():
+        pass
+    assert KerasSettings.here() == own_settings
+
+
 def test_a_process_without_keras_has_no_settings():
     code = (
         "import sys; from tfdistr.training.keras_settings import KerasSettings as K; K.here().use();"

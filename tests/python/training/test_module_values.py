@@ -1,15 +1,18 @@
 """Values of the user's modules that the session has changed hold in the workers, too."""
 
 import importlib
+import pickle
 import sys
 import textwrap
 
+import cloudpickle
 import keras
 import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.training.module_values import module_values
+from tfdistr.training.given_model import GivenModel
+from tfdistr.training.module_values import attributes_read, module_values
 
 X = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
 
@@ -76,6 +79,23 @@ def test_a_value_is_restored_where_it_is_another_one(own_layers):
     for value in values:
         value.restore()
     assert (own_layers.SCALE, own_layers.Base.shift, own_layers.UNUSED) == (0.5, 1.0, 7.0)
+
+
+def test_a_copy_in_the_session_leaves_its_modules_alone(own_layers):
+    model = keras.Sequential([keras.Input((4,)), own_layers.Scaled()])
+    model.compile("sgd", "mse")
+    given = GivenModel(model)
+    own_layers.SCALE = 7.0
+    given()
+    assert own_layers.SCALE == 7.0
+    pickle.loads(cloudpickle.dumps(given))()
+    assert own_layers.SCALE == 1.0
+
+
+def test_attributes_that_code_reads_are_found(own_layers):
+    assert {"shift", "doubled", "FACTOR", "supports_masking"} <= attributes_read([own_layers.Scaled])
+    assert "history_of_fit" not in attributes_read([own_layers.Scaled])
+    assert attributes_read([lambda layer, name: getattr(layer, name) * 2]) is None
 
 
 def test_workers_compute_with_them(own_layers):

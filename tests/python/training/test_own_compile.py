@@ -330,10 +330,6 @@ REFUSED = {
     "what the model does not keep": (
         lambda: compiled(Forgets, secret=1), r"`secret` of Forgets.compile\(\), which the model does not keep"
     ),
-    "what it keeps under another name": (
-        lambda: compiled(Renamed, scale=3.0),
-        r"`factor`, which Renamed.compile\(\) sets to 1.0 in a copy of the model, and not to 3.0",
-    ),
 }  # fmt: skip
 
 
@@ -343,6 +339,10 @@ def test_what_cannot_be_sent_is_named(what):
     message = f"(?s)Cannot serialize `model`.*Received: {words}.*or pass a function"
     with pytest.raises(tfdistr.ArgumentError, match=message):
         tfdistr.distributed_fit(make(), X, Y, cluster=tfdistr.local_cluster(2), **JOB)
+
+
+def test_a_copy_has_an_argument_that_is_kept_under_another_name():
+    assert GivenModel(compiled(Renamed, scale=3.0))().factor == 3.0
 
 
 def test_a_compile_that_fails_in_a_copy_says_what_it_raised():

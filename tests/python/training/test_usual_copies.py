@@ -1,5 +1,7 @@
 """Models as they usually are: their copies need no corrections, and nothing is said."""
 
+import logging
+import threading
 import warnings
 
 import keras
@@ -117,8 +119,26 @@ def of_text() -> keras.Model:
     return compiled(keras.Model(inputs, layers.Dense(1)(layers.Embedding(8, 2)(lookup(inputs))[:, 0])))
 
 
+class Noted(Projection):
+    """A layer with attributes that its code does not read."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.note = None
+
+
+def noted() -> keras.Model:
+    """A model with attributes that cannot be copied, and that no step reads."""
+    model = sequence(Noted(4))
+    model.past = model.fit(X, Y, verbose=0)
+    model.stop, model.prepare, model.log = keras.callbacks.EarlyStopping(), ops.square, logging.getLogger()
+    model.features = keras.Model(model.inputs, model.layers[0].output)
+    model.layers[0].note = threading.Lock()
+    return model
+
+
 USUAL = [images, transformer, recurrent, normalized, lambda: compiled(Net(4)), called_subclass, used_layers,
-         nested, own_step, unbuilt, of_text]  # fmt: skip
+         nested, own_step, unbuilt, of_text, noted]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", USUAL, ids=lambda make: make.__name__)
