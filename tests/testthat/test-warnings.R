@@ -2,7 +2,7 @@
 warning_callbacks <- function() {
   index <- worker_index()
   warns <- function(epoch, logs) if (index == max(num_workers() - 1, 0)) warning("it rains")
-  list(reticulate::import("keras")$callbacks$LambdaCallback(on_epoch_begin = warns))
+  list(reticulate::import("keras")$callbacks$LambdaCallback(on_epoch_end = warns))
 }
 
 fit_with_warnings <- function(model, ..., epochs = 2) {
