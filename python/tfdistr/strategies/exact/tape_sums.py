@@ -6,7 +6,8 @@ does so with the gradient of the whole batch, and so does each worker here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -39,6 +40,7 @@ class TapeSums:
         self._graph = current_graph()
         self._variables: set[int] = set()
         self._places: dict[int, str] = {}  # of gradients that are not summed, by their variables
+        self._place: str | None = None
 
     def summed(self, target: Any, sources: Any, gradients: Any, *, of_own_rows: bool) -> Any:
         """Return the gradients of a tape, summed where their sources are variables.
@@ -57,8 +59,10 @@ class TapeSums:
         of, found = tf.nest.flatten(sources), tf.nest.flatten(gradients)
         own = [i for i, source in enumerate(of) if _is_variable(source) and found[i] is not None]
         variables = {_key(of[i]) for i in own}
-        if not tf_internals.is_part_of(current_graph(), self._graph):
-            self._places |= dict.fromkeys(variables, "a tf.function")
+        in_function = not tf_internals.is_part_of(current_graph(), self._graph)
+        place = self._place or ("a tf.function" if in_function else None)
+        if place is not None:
+            self._places |= dict.fromkeys(variables, place)
             return gradients
         of_sum = of_own_rows and all(self._has_rows(part) for part in tf.nest.flatten(target))
         can_exchange = self._can_exchange()
@@ -71,6 +75,15 @@ class TapeSums:
         else:
             self._places |= dict.fromkeys(variables, "a branch or a loop")
         return tf.nest.pack_sequence_as(gradients, found)
+
+    @contextlib.contextmanager
+    def paused(self, place: str) -> Iterator[None]:
+        """Sum no gradients within the context: they are those of single rows or outputs."""
+        self._place, before = place, self._place
+        try:
+            yield
+        finally:
+            self._place = before
 
     def has(self, variable: Any) -> bool:
         """Return whether gradients of a variable are summed.
@@ -85,7 +98,8 @@ class TapeSums:
                 "those of one worker's rows.",
                 received=f"gradients of {getattr(variable, 'path', variable.name)}, some from train_step() "
                 f"itself and some from {self._places[key]} in it",
-                fix=f"Move each call of tape.gradient() out of {self._places[key]}.",
+                fix="Take all of them with tape.gradient() in train_step() itself, and none in "
+                f"{self._places[key]}.",
             )
         return key in self._variables
 
