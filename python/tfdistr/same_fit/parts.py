@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.strategies.build import without_synchronization
-from tfdistr.strategies.virtual.share import random_operations
+from tfdistr.strategies.virtual.operations import random_operations
 from tfdistr.training.model_state import map_inputs
 
 #: The name of Keras's own generator in ``Parts.drawing``.

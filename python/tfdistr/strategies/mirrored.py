@@ -188,7 +188,9 @@ class _ReplicaShare:
         add_rows: bool = False,
     ) -> list[Any]:
         """Reduce each tensor over the replicas."""
-        return list(tf.distribute.get_replica_context().all_reduce(op, list(tensors)))
+        # Not the method of the object: within a step it is that of the model's exchanges.
+        of_context = tf.distribute.ReplicaContext.all_reduce
+        return list(of_context(tf.distribute.get_replica_context(), op, list(tensors)))
 
 
 class _Replicas(tf_internals.MirroredExtended):

@@ -153,7 +153,10 @@ def current_step() -> ReplicaStep | None:
 
 @contextlib.contextmanager
 def sums_from_tapes() -> Iterator[None]:
-    """Make ``GradientTape.gradient`` sum gradients of variables over the replicas, within the context."""
+    """Make ``GradientTape.gradient`` sum gradients of variables over the replicas, within the context.
+
+    Methods for Jacobians call it for each row or output, of which every replica has its own number.
+    """
     of_tape = tf.GradientTape.gradient
 
     def gradient(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
@@ -164,8 +167,23 @@ def sums_from_tapes() -> Iterator[None]:
             return gradients
         return tapes.summed(target, sources, gradients, of_own_rows=not step.has_communicated)
 
-    with tf_internals.overridden(tf.GradientTape, "gradient", gradient):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tf_internals.overridden(tf.GradientTape, "gradient", gradient))
+        for name in ("jacobian", "batch_jacobian"):
+            stack.enter_context(tf_internals.overridden(tf.GradientTape, name, _without_sums(name)))
         yield
+
+
+def _without_sums(name: str) -> Callable[..., Any]:
+    method = getattr(tf.GradientTape, name)
+
+    def unsummed(tape: tf.GradientTape, *args: Any, **kwargs: Any) -> Any:
+        step = current_step()
+        tapes = step.weights.tapes if step else None
+        with tapes.paused(f"tape.{name}()") if tapes else contextlib.nullcontext():
+            return method(tape, *args, **kwargs)
+
+    return unsummed
 
 
 def check_no_strange_optimizer(error: BaseException | None = None) -> None:

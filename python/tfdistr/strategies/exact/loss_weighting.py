@@ -40,7 +40,9 @@ def exact_step(
     own = tf_internals.overrides(model, "train_step")
     if own or tf_internals.overrides(model, "test_step"):
         extended.rows_of_step.assign(tf.cast(examples, tf.int64))
-    add_rows = all(tf_internals.adds_rows(optimizer) for optimizer in tf_internals.optimizers_of(model))
+    # A step of the user's own may use the norm of a gradient, which depends on its rows.
+    optimizers = tf_internals.optimizers_of(model)
+    add_rows = not own and all(tf_internals.adds_rows(optimizer) for optimizer in optimizers)
     mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows)
 
     losses: list[tf.Tensor] = []
@@ -174,6 +176,7 @@ class MeanOverExamples:
         examples: Number of rows of the replica.
         may_weigh_loss: Whether the step is Keras's own.
         add_rows: Whether the optimizers need only the sums of the rows of sparse gradients.
+        can_exchange: Returns whether the peers can sum gradients where a tape gives them.
 
     Attributes:
         tapes: The gradients that are summed when a tape gives them; None for Keras's own step.
@@ -187,6 +190,7 @@ class MeanOverExamples:
         *,
         may_weigh_loss: bool = False,
         add_rows: bool = False,
+        can_exchange: Callable[[], bool] = lambda: True,
     ) -> None:
         self._replica = replica
         self._peers = peers
@@ -197,7 +201,9 @@ class MeanOverExamples:
         self._may_weigh_loss = may_weigh_loss
         self._add_rows = add_rows
         self._reductions_before = replica.replica_reductions
-        self.tapes = None if may_weigh_loss else TapeSums(self._reduce, examples)
+        self.tapes: TapeSums | None = None
+        if not may_weigh_loss:
+            self.tapes = TapeSums(self._reduce, examples, self._as_of_mean, can_exchange)
         #: Whether the loss, and so each gradient, is weighted.
         self.loss_is_weighted = False
 
@@ -257,6 +263,13 @@ class MeanOverExamples:
         if self.loss_is_weighted:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
+
+    def _as_of_mean(self, gradients: Sequence[Any], of_sum: bool) -> list[Any]:
+        """Return gradients that ``weigh`` turns into parts of the gradient of the whole batch."""
+        if not of_sum:
+            return list(gradients)
+        inverse = tf.math.divide_no_nan(tf.ones([], tf.float64), self.weight())
+        return [scale(gradient, inverse) for gradient in gradients]
 
     def _reduce(self, gradients: Sequence[Any], of_sum: bool = False) -> list[Any]:
         """Sum the gradients over the workers, each with its weight, but those of a sum over the rows."""

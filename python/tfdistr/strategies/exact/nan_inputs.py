@@ -46,7 +46,7 @@ class InputWatch:
         self._names = [name for name, _ in parts]
         if not parts:
             return
-        missing = [tf.math.is_nan(_sum(part)) for _, part in parts]
+        missing = [_has_missing(part) for _, part in parts]
         with tf.device("CPU:0"):
             step = self._steps.assign_add(1, read_value=True)
             bad = tf.pad(tf.stack(missing), [[0, _MOST - len(parts)]])
@@ -87,5 +87,9 @@ def _has_numbers(part: Any) -> bool:
     return isinstance(part, tf.Tensor) and part.dtype.is_floating
 
 
-def _sum(part: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(part, tf.float32) if part.dtype.size < 4 else part)
+def _has_missing(part: tf.Tensor) -> tf.Tensor:
+    total = tf.reduce_sum(tf.cast(part, tf.float32) if part.dtype.size < 4 else part)
+    # The sum is faster. It is NaN for infinite values of both signs as well.
+    return tf.cond(
+        tf.math.is_nan(total), lambda: tf.reduce_any(tf.math.is_nan(part)), lambda: tf.constant(False)
+    )

@@ -6,13 +6,17 @@ does so with the gradient of the whole batch, and so does each worker here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.errors import ArgumentError
+
+Gradients = Callable[[Sequence[Any], bool], list[Any]]
 
 
 class TapeSums:
@@ -22,13 +26,21 @@ class TapeSums:
         total: Returns the gradients of the whole batch for those of this replica's rows. It also gets whether
             they are gradients of a sum over the rows.
         rows: Number of rows of this replica.
+        alone: Returns, for the same arguments, gradients that the step will weight and sum. It is called
+            where the replica cannot exchange values.
+        can_exchange: Returns whether it can.
     """
 
-    def __init__(self, total: Callable[[Sequence[Any], bool], list[Any]], rows: tf.Tensor) -> None:
-        self._total = total
+    def __init__(
+        self, total: Gradients, rows: tf.Tensor, alone: Gradients, can_exchange: Callable[[], bool]
+    ) -> None:
+        self._total, self._alone = total, alone
+        self._can_exchange = can_exchange
         self._rows = tf.get_static_value(rows)
         self._graph = current_graph()
         self._variables: set[int] = set()
+        self._places: dict[int, str] = {}  # of gradients that are not summed, by their variables
+        self._place: str | None = None
 
     def summed(self, target: Any, sources: Any, gradients: Any, *, of_own_rows: bool) -> Any:
         """Return the gradients of a tape, summed where their sources are variables.
@@ -42,20 +54,54 @@ class TapeSums:
             gradients: The gradients of this replica.
             of_own_rows: Whether a vector has the losses of this replica's rows only.
         """
-        if tf_internals.tape_is_active() or not tf_internals.is_part_of(current_graph(), self._graph):
+        if tf_internals.tape_is_active():
             return gradients
         of, found = tf.nest.flatten(sources), tf.nest.flatten(gradients)
         own = [i for i, source in enumerate(of) if _is_variable(source) and found[i] is not None]
+        variables = {_key(of[i]) for i in own}
+        in_function = not tf_internals.is_part_of(current_graph(), self._graph)
+        place = self._place or ("a tf.function" if in_function else None)
+        if place is not None:
+            self._places |= dict.fromkeys(variables, place)
+            return gradients
         of_sum = of_own_rows and all(self._has_rows(part) for part in tf.nest.flatten(target))
-        totals = self._total([found[i] for i in own], of_sum) if own else []
-        for i, total in zip(own, totals, strict=True):
-            found[i] = total
-        self._variables |= {_key(of[i]) for i in own}
+        can_exchange = self._can_exchange()
+        change = self._total if can_exchange else self._alone
+        changed = change([found[i] for i in own], of_sum) if own else []
+        for i, gradient in zip(own, changed, strict=True):
+            found[i] = gradient
+        if can_exchange:
+            self._variables |= variables
+        else:
+            self._places |= dict.fromkeys(variables, "a branch or a loop")
         return tf.nest.pack_sequence_as(gradients, found)
 
+    @contextlib.contextmanager
+    def paused(self, place: str) -> Iterator[None]:
+        """Sum no gradients within the context: they are those of single rows or outputs."""
+        self._place, before = place, self._place
+        try:
+            yield
+        finally:
+            self._place = before
+
     def has(self, variable: Any) -> bool:
-        """Return whether gradients of a variable are summed."""
-        return _key(variable) in self._variables
+        """Return whether gradients of a variable are summed.
+
+        Raises:
+            ArgumentError: Only some of them are. An optimizer may get a mixture, which cannot be summed.
+        """
+        key = _key(variable)
+        if key in self._variables and key in self._places:
+            raise ArgumentError(
+                "Cannot combine the gradients of a weight: some are those of the whole batch, and some "
+                "those of one worker's rows.",
+                received=f"gradients of {getattr(variable, 'path', variable.name)}, some from train_step() "
+                f"itself and some from {self._places[key]} in it",
+                fix="Take all of them with tape.gradient() in train_step() itself, and none in "
+                f"{self._places[key]}.",
+            )
+        return key in self._variables
 
     def _has_rows(self, target: Any) -> bool:
         return bool(target.shape.rank) and target.shape[0] in (None, self._rows)

@@ -18,11 +18,11 @@ from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.virtual.operations import check_operations
 from tfdistr.strategies.virtual.share import (
     ShareExchange,
     ShareStep,
     Update,
-    check_operations,
     sent_gradients,
     share_step,
 )
@@ -246,12 +246,13 @@ class _TracedStep:
     def _exchange(self, exchange: ShareExchange, known: Mapping[int, dict[Any, tf.Tensor]]) -> None:
         """Sum the values of an exchange over all shares, add the sums to ``known``, make its updates."""
         sums = self._virtual.sum({v: [each[t.ref()] for t in exchange.values] for v, each in known.items()})
-        if not exchange.updates:
-            for each in known.values():
-                each.update({t.ref(): total for t, total in zip(exchange.sums, sums, strict=True)})
-            return
         slices = [tf.concat([each[t.ref()] for each in known.values()], 0) for t in exchange.slices]
         gathered = self._gather(slices)
+        if not exchange.updates:
+            received = {t.ref(): v for t, v in zip(exchange.received, [*sums, *gathered], strict=True)}
+            for each in known.values():
+                each.update(received)
+            return
 
         def change(*flat: tf.Tensor) -> None:
             with self._changing():

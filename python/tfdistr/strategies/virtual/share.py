@@ -7,7 +7,7 @@ optimizer changes them when the gradients of all shares are summed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale
+from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
     at_least_one,
@@ -72,18 +72,25 @@ class ShareExchange:
         values: The values of the share that are summed over all shares.
         sums: The sums; for updates a tensor without a value, which marks their place.
         slices: The values of the share that are concatenated.
+        gathered: The concatenated values; none for updates.
         updates: The updates, whose gradients the values are.
     """
 
     values: list[tf.Tensor]
     sums: list[tf.Tensor]
     slices: list[tf.Tensor] = field(default_factory=list)
+    gathered: list[tf.Tensor] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
 
     @property
     def sent(self) -> list[tf.Tensor]:
         """All values of the share."""
         return [*self.values, *self.slices]
+
+    @property
+    def received(self) -> list[tf.Tensor]:
+        """All values that the share gets."""
+        return [*self.sums, *self.gathered]
 
 
 @dataclass
@@ -137,22 +144,33 @@ class Share:
         rows: Number of rows of the share, int32.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
+        index: The number of the share.
+        count: Number of shares.
         may_weigh_loss: Whether the step is Keras's own.
     """
 
     gradient_dtype = None
 
     def __init__(
-        self, rows: tf.Tensor, all_rows: tf.Tensor, may_be_empty: bool, count: int, may_weigh_loss: bool
+        self,
+        rows: tf.Tensor,
+        all_rows: tf.Tensor,
+        may_be_empty: bool,
+        index: tf.Tensor,
+        count: int,
+        may_weigh_loss: bool,
     ) -> None:
         self.rows = rows
         self._count = count
+        self._is_last = tf.equal(index, count - 1)
         self.known_rows: tf.Tensor | None = all_rows
         self.present = tf.sign(tf.cast(rows, tf.float32)) if may_be_empty else None
         self.replica_reductions = 0
         self.step = ShareStep()
-        self.mean = MeanOverExamples(self, self, rows, may_weigh_loss=may_weigh_loss)
         self._graph = current_graph()
+        self.mean = MeanOverExamples(
+            self, self, rows, may_weigh_loss=may_weigh_loss, can_exchange=lambda: self.can_wait
+        )
 
     @property
     def can_wait(self) -> bool:
@@ -170,7 +188,7 @@ class Share:
             )
         dense, slices = sent_gradients(self.step.updates, dtype)
         place = tf.compat.v1.placeholder(tf.int32, [])
-        self.step.exchanges.append(ShareExchange(dense, [place], slices, self.step.updates))
+        self.step.exchanges.append(ShareExchange(dense, [place], slices, updates=self.step.updates))
         self.step.updates = []
 
     def check_update(self, optimizer: Any) -> None:
@@ -183,6 +201,21 @@ class Share:
                 fix="Accumulate gradients with the optimizer's gradient_accumulation_steps; or train without "
                 "virtual_workers.",
             )
+
+    def part(self, gradient: Any, weight: Any) -> Any:
+        """Return this share's part of the gradient of a weight.
+
+        A gradient of the whole batch, from a tape, is the part of the last share. All shares have it, but a
+        step may add random numbers to it, of which each share draws its own.
+        """
+        if gradient is None:
+            return None
+        if self.mean.tapes is None or not self.mean.tapes.has(weight):
+            return self.without_stand_in(self.mean.weigh([gradient])[0])
+        if isinstance(gradient, tf.IndexedSlices):
+            rows = tf.where(self._is_last, tf.shape(gradient.indices)[0], 0)
+            return tf.IndexedSlices(gradient.values[:rows], gradient.indices[:rows], gradient.dense_shape)
+        return tf.where(self._is_last, gradient, tf.zeros_like(gradient))
 
     def without_stand_in(self, value: Any) -> Any:
         """Return a value, but zero if the share has no rows, where a row of zeros takes their place."""
@@ -207,12 +240,29 @@ class Share:
                 fix="Move the layer, such as BatchNormalization(synchronized=True), out of it.",
             )
         self.replica_reductions += 1
-        values = [self.without_stand_in(tf.convert_to_tensor(tensor)) for tensor in tensors]
-        sums = [tf.compat.v1.placeholder(value.dtype, value.shape) for value in values]
-        self.step.exchanges.append(ShareExchange(values, sums))
-        if op == tf.distribute.ReduceOp.MEAN:
-            return [total / self._count for total in sums]
-        return sums
+        is_mean = op == tf.distribute.ReduceOp.MEAN
+        rows = [isinstance(tensor, tf.IndexedSlices) and not is_mean for tensor in tensors]
+        given = [t if kept else tf.convert_to_tensor(t) for t, kept in zip(tensors, rows, strict=True)]
+        values = [self.without_stand_in(value) for value in given]
+        places = [_place_for(value) for value in values]
+        exchange = ShareExchange([], [])
+        for value, place in zip(values, places, strict=True):
+            if isinstance(value, tf.IndexedSlices):
+                exchange.slices += [value.values, value.indices]
+                exchange.gathered += [place.values, place.indices]
+            else:
+                exchange.values.append(value)
+                exchange.sums.append(place)
+        self.step.exchanges.append(exchange)
+        return [place / self._count for place in places] if is_mean else places
+
+
+def _place_for(value: Any) -> Any:
+    """Return the place of a sum over the shares, or of the rows of all shares."""
+    if not isinstance(value, tf.IndexedSlices):
+        return tf.compat.v1.placeholder(value.dtype, value.shape)
+    rows = tf.compat.v1.placeholder(value.values.dtype, [None, *value.values.shape[1:]])
+    return tf.IndexedSlices(rows, tf.compat.v1.placeholder(value.indices.dtype, [None]), value.dense_shape)
 
 
 def share_step(
@@ -237,7 +287,8 @@ def share_step(
     """
     _refuse_states(model)
     of_keras = not tf_internals.overrides(model, "train_step")
-    share = Share(count_examples(data), all_rows, may_be_empty, extended.virtual.count, of_keras)
+    count = extended.virtual.count
+    share = Share(count_examples(data), all_rows, may_be_empty, virtual_worker, count, of_keras)
     step = share.step
 
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
@@ -248,8 +299,9 @@ def share_step(
     def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: tf_internals.Apply) -> None:
         weights = tf_internals.trained_variables(optimizer) if variables is None else list(variables)
         share.check_update(optimizer)
-        weighted = share.mean.weigh(gradients)
-        step.updates.append(Update(optimizer, own, [share.without_stand_in(g) for g in weighted], weights))
+        if len(weights) == len(gradients):  # else Keras's own error says what is wrong
+            gradients = [share.part(g, weight) for g, weight in zip(gradients, weights, strict=True)]
+        step.updates.append(Update(optimizer, own, list(gradients), weights))
         scope.awaited |= {id(weight) for weight in weights}
 
     def cut(variable: Any) -> None:
@@ -262,12 +314,13 @@ def share_step(
     over_batch, step.summed_logs = known.over_batch, known.logs_of(extended.step.kind).sums
     step.common = {id(v) for metric in over_batch.metrics for v in metric.variables}
     scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut, step.common)
-    replica = ReplicaStep(share.mean, share.present, virtual_worker, extended.virtual.count)
+    replica = ReplicaStep(share.mean, share.present, virtual_worker, count)
     with (
         extended.within(share=share, reported_replicas=1),
         scope,
         tf_internals.optimizer_hooks(model, scale_loss, collect),
         tf_internals.loss_shares(model, share.mean.share, share.mean.weight, over_batch, ROWS_OF_ALL),
+        sums_from_tapes(),
         tf.device(extended.worker_devices[0]),
         replica.entered(),
     ):
@@ -328,49 +381,3 @@ def _refuse_change(variable: Any) -> None:
         received=f"a step that changes {variable.path} by itself",
         fix="Train without virtual_workers.",
     )
-
-
-# Operations whose results no Keras seed decides; TensorFlow's own names.
-_RANDOM = {
-    "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle",
-    "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal", "StatefulUniform",
-    "StatefulStandardNormalV2", "StatefulUniformFullInt", "StatefulUniformInt", "StatefulRandomBinomial",
-    "StatefulTruncatedNormal",
-}  # fmt: skip
-_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
-
-
-def check_operations(graph: tf.Graph) -> None:
-    """Refuse operations in the graph of a share that would make results differ.
-
-    Raises:
-        ArgumentError: The step draws random numbers that do not depend on Keras's seeds, or it changes
-            TensorFlow variables.
-    """
-    for node in _nodes(graph):
-        if node.op in _RANDOM:
-            raise ArgumentError(
-                "With virtual workers, random numbers must depend on the seed, the step and the virtual "
-                "worker.",
-                received=f"the operation {node.op} ({node.name})",
-                fix="Use keras.random with a keras.random.SeedGenerator instead of tf.random.",
-            )
-        if node.op.startswith(_WRITES):
-            raise ArgumentError(
-                "With virtual workers, a step may change only Keras variables.",
-                received=f"the operation {node.op} ({node.name})",
-                fix="Make the variable with self.add_weight(trainable=False) or self.add_variable().",
-            )
-
-
-def random_operations(graph: tf.Graph) -> list[tuple[str, str]]:
-    """Return the operations of a graph whose random numbers no Keras seed decides, each with its name."""
-    return [(node.op, node.name) for node in _nodes(graph) if node.op in _RANDOM]
-
-
-def _nodes(graph: tf.Graph) -> Iterator[Any]:
-    """Return the operations of a graph and of the functions that it calls."""
-    definition = graph.as_graph_def()
-    yield from definition.node
-    for function in definition.library.function:
-        yield from function.node_def

@@ -64,7 +64,7 @@ class _Cut:
         self._exchanges = exchanges
         given = {tensor.ref(): 0 for tensor in inputs}
         for number, exchange in enumerate(exchanges):
-            given |= {tensor.ref(): number + 1 for tensor in exchange.sums}
+            given |= {tensor.ref(): number + 1 for tensor in exchange.received}
         self._stage_of = given
         starts = {tensor.deref().op.name: stage for tensor, stage in given.items()}
         updated = {exchange.sums[0].op.name for exchange in exchanges if exchange.updates}
