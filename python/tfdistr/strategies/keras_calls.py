@@ -142,6 +142,7 @@ class KerasCalls:
         if training:
             extended.watch.begin()
             extended.differences.clear()
+            extended.batch_statistics.begin(model)
         combine_logs(extended, model)
         if model not in self._prepared:
             self._prepared.add(model)
