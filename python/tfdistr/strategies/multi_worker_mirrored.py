@@ -30,7 +30,7 @@ from tfdistr.collectives.communication_options import check_exchange, check_reso
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
-from tfdistr.rendezvous.peer_failure import peer_message
+from tfdistr.rendezvous.peer_failure import peer_message, report_early_end
 from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import predict_exactly, run_exactly
 from tfdistr.strategies.exact.replica import OneReplica
@@ -354,8 +354,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def leave(self) -> None:
         """Wait at most a minute until the peers are done: TensorFlow aborts a process whose peer has exited.
 
-        The process calls it itself when it exits. A process that fails does not wait: it reports to its
-        peers.
+        Peers that are not done hear that this program has ended. The process calls it itself when it exits. A
+        process that fails does not wait: it reports to its peers.
         """
         self.left = True
         if self.num_workers == 1:
@@ -366,8 +366,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             self.report_failure(peer_message(error, self.worker_index, self.tasks))
             self.extended.collectives.abandon()
             return
-        with contextlib.suppress(tf.errors.OpError, ClusterStartError):
+        try:
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
+        except ClusterStartError as error:
+            if isinstance(error.__cause__, tf.errors.DeadlineExceededError):
+                self.extended.collectives.pass_on(report_early_end(self.worker_index))
+            return
+        with contextlib.suppress(tf.errors.OpError):
             self.extended.collectives.close()
 
     def _check_used(self) -> None:

@@ -158,6 +158,15 @@ def test_a_failure_reaches_the_worker_that_waits(failing):
     assert "\ndone\n" not in workers[1 - failing].output
 
 
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_worker_that_still_works_hears_that_a_program_has_ended(early):
+    ends = [["0", "early"], ["0", "wait"]]
+    workers = run_cluster("leave.py", 2, *(ends if early == 0 else ends[::-1]), timeout=60)
+    assert workers[1 - early].status == 1
+    said = f"failure of worker {early}: its program has ended, but other workers have not."
+    assert said in workers[1 - early].output
+
+
 def run(program: str, *arguments: str, config: str = "") -> str:
     """The output of a process, which must end well."""
     command = [sys.executable, str(PROGRAMS / program), *arguments]
