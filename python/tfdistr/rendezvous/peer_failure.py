@@ -25,7 +25,10 @@ _REPLACED = "originally returned UnavailableError, and was replaced by InternalE
 # The ways to lose a worker, and a hint for the user.
 _UNREACHABLE = "is unreachable: it was killed or stopped, or its machine or network failed."
 _EXITED = "exited without an error message: it was killed, or it crashed."
+_ENDED_EARLY = "its program has ended, but other workers have not."
 _SEE_LOGS = "See its log, and the log of its machine (dmesg shows whether memory was the reason)."
+_SAME_CALLS = "Make the same calls of fit(), evaluate() and predict() on every worker."
+_FIXES = {_UNREACHABLE: _SEE_LOGS, _EXITED: _SEE_LOGS, _ENDED_EARLY: _SAME_CALLS}
 _LONGEST = 10_000  # characters of an error's text for the peers
 UNREACHED = re.compile(rf"(?:remote target|Error reported from) {_TASK}")
 
@@ -41,6 +44,11 @@ def report(worker: int, error: BaseException) -> str:
 def report_end(worker: int, address: str) -> str:
     """Return the message to the peers of worker ``worker`` when its process has exited without a message."""
     return f"{PEER_MARK} worker {worker}: {address} {_EXITED}"
+
+
+def report_early_end(worker: int) -> str:
+    """Return the message to the peers of worker ``worker`` when its program ends long before theirs."""
+    return f"{PEER_MARK} worker {worker}: {_ENDED_EARLY}"
 
 
 def report_silence(worker: int, address: str) -> str:
@@ -79,7 +87,7 @@ def reported_failure(
                 f"Worker {worker} failed: {message}",
                 worker=worker,
                 host=host,
-                fix=_SEE_LOGS if message.endswith((_UNREACHABLE, _EXITED)) else None,
+                fix=next((fix for end, fix in _FIXES.items() if message.endswith(end)), None),
             )
         chain = chain.__cause__ or chain.__context__
     return None

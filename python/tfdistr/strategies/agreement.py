@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ class Agreement:
 
     def __init__(self, extended: OneReplica, model: keras.Model, alone: Sequence[str]) -> None:
         self._extended = extended
-        self._model = model
+        self._model = weakref.ref(model)  # it outlives the training
         self._alone = alone
         self._has_warned = False
 
@@ -82,8 +83,10 @@ class Agreement:
             )  # fmt: skip
 
     def _variables(self) -> list[tuple[str, tf.Variable]]:
-        found = [*self._model.trainable_variables]
-        for optimizer in tf_internals.optimizers_of(self._model):
+        model = self._model()
+        assert model is not None  # it is in training
+        found = [*model.trainable_variables]
+        for optimizer in tf_internals.optimizers_of(model):
             found += optimizer.variables
         unique = {id(variable): variable for variable in found}.values()
         return [(v.path, self._extended.local_variable(v.value)) for v in unique if not _is_local(v.value)]

@@ -15,30 +15,40 @@ log = logging.getLogger("tfdistr")
 
 
 class BatchStatistics:
-    """The layers that normalize with the rows of one worker, each noted once.
+    """The layers that normalize with the rows of one worker.
 
     Args:
-        differences: Gets why the result is not that of one worker.
+        differences: Gets why the result of the running call is not that of one worker.
     """
 
     def __init__(self, differences: list[str]) -> None:
         self._differences = differences
-        self._noted: weakref.WeakSet[keras.Layer] = weakref.WeakSet()
+        self._noted: weakref.WeakKeyDictionary[keras.Model, weakref.WeakSet[keras.Layer]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     @contextlib.contextmanager
     def noted(self, model: keras.Model) -> Iterator[None]:
-        """Warn after a step of a model within the context, which may be a trace, of such layers."""
+        """Note such layers in a step of a model within the context, which may be a trace, and warn once."""
         found: list[keras.Layer] = []
         with tf_internals.observed_batch_statistics(model, found.append):
             yield
-        new = {layer.name: layer for layer in found if layer not in self._noted}
-        self._noted.update(new.values())
+        known = {layer for layers in self._noted.values() for layer in layers}
+        new = list(dict.fromkeys(layer.name for layer in found if layer not in known))
+        self._noted.setdefault(model, weakref.WeakSet()).update(found)
         if found:
-            names = ", ".join(dict.fromkeys(layer.name for layer in found))
-            self._differences.append(f"each worker normalizes with its own rows in {names}")
+            self.begin(model)
         if new:
             log.warning(
                 "%s: each worker normalizes with its own rows, so the result is not that of one worker. "
                 "BatchNormalization(synchronized=True) normalizes with the rows of all.",
                 ", ".join(new),
             )
+
+    def begin(self, model: keras.Model) -> None:
+        """Add what is noted of a model to the differences: a call need not trace its step again."""
+        noted = self._noted.get(model, ())
+        names = [layer.name for layer in tf_internals.all_layers(model) if layer in noted and layer.trainable]
+        difference = f"each worker normalizes with its own rows in {', '.join(names)}"
+        if names and difference not in self._differences:
+            self._differences.append(difference)

@@ -24,7 +24,7 @@ from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.agreement import Agreement
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.same_calls import HookEdge, hooks_of_user
+from tfdistr.strategies.same_calls import HookEnd, hooks_of_user
 from tfdistr.utils.describe import describe
 from tfdistr.utils.trackers import of_tracker
 
@@ -145,8 +145,8 @@ def coordinate(
             extended.agreement = agreement
         last = _Together(extended, agreement, hooks, by_batch)
     else:
-        last = HookEdge(hooks, lambda hook, *_: extended.same_calls.end(hook))
-    _insert(callbacks, 0, HookEdge(hooks, lambda hook, *_: extended.same_calls.begin(hook)))
+        last = HookEnd(hooks, lambda hook, *_: extended.same_calls.end(hook))
+    extended.same_calls.record(callbacks, hooks)
     _insert(callbacks, len(listed), last)
 
 
@@ -247,7 +247,7 @@ class _LogsOfAll(Callback):  # type: ignore[misc]
             logs.update({name: value if value.ndim else float(value) for name, value in arrays.items()})
 
 
-class _Together(HookEdge):
+class _Together(HookEnd):
     """The last callback of a training. It stops all workers if one stops, and checks that they agree."""
 
     def __init__(self, extended: OneReplica, agreement: Agreement, hooks: set[str], by_batch: bool) -> None:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.collectives.choice import MpiIfAllCan
 from tfdistr.collectives.communication_options import Exchange
-from tfdistr.collectives.comparison import versions
+from tfdistr.collectives.comparison import agree, versions
 from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.mpi.agreement import Talks
 from tfdistr.collectives.mpi.init_timeout import remove_names
@@ -141,3 +141,19 @@ def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStart
 
 def _leader_job(jobs: Iterable[str]) -> str:
     return "chief" if "chief" in jobs else "worker"
+
+
+def mpi_collectives(exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Collectives | None:
+    """Return the MPI collectives, whose ranks have the same versions; None if this is the only rank."""
+    from tfdistr.collectives.mpi.world import world
+
+    comm = world(start_timeout)
+    if comm.Get_size() == 1:
+        return None
+    from tfdistr.collectives.mpi.collectives import MpiCollectives
+
+    collectives = MpiCollectives(
+        comm, exchange.bytes_per_pack, heartbeat_timeout, timeout=exchange.timeout_seconds
+    )
+    agree(collectives, versions())
+    return collectives

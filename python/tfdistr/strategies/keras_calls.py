@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
-from tfdistr.data.order.shard import common_seeds, is_share, take_rows
+from tfdistr.data.order.shard import common_seeds, in_common_order, is_share, take_rows
 from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.build import disable_xla
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
@@ -106,10 +106,11 @@ class KerasCalls:
 
     def _first_rows(self, dataset: tf.data.Dataset) -> Any:
         """Return this worker's rows of the first batch; None if Python code makes batches."""
-        batch = tf_internals.peek(dataset)
-        if batch is None or is_share(dataset):
-            return batch
-        return take_rows(batch, *self._extended.place)
+        if is_share(dataset):
+            return tf_internals.peek(dataset)
+        place = self._extended.place
+        batch = tf_internals.peek(in_common_order(dataset, *place))
+        return None if batch is None else take_rows(batch, *place)
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
         """Begin a call: before the model is built, and before Keras gives the callbacks their model."""
@@ -143,6 +144,7 @@ class KerasCalls:
         if training:
             extended.watch.begin()
             extended.differences.clear()
+            extended.batch_statistics.begin(model)
         combine_logs(extended, model)
         if model not in self._prepared:
             self._prepared.add(model)

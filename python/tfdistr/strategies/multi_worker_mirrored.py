@@ -14,9 +14,11 @@ from the stock class:
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +26,16 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.collectives.choice import NO_NCCL, chooses_mpi, nccl_or_ring
-from tfdistr.collectives.communication_options import Exchange, check_exchange, check_resolver
-from tfdistr.collectives.comparison import agree, versions
+from tfdistr.collectives.communication_options import check_exchange, check_resolver
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.meeting import cluster_to_join
-from tfdistr.rendezvous.peer_failure import peer_message
-from tfdistr.strategies.batch_statistics import BatchStatistics
+from tfdistr.rendezvous.peer_failure import peer_message, report_early_end
 from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import predict_exactly, run_exactly
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.join import Joined, addresses, join, start_error
+from tfdistr.strategies.join import Joined, addresses, join, mpi_collectives, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.outside_scope import trained_alone, watch
 from tfdistr.strategies.rank import note_strategy
@@ -138,7 +138,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             if communication == "auto":
                 log.info("communication: MPI, whose launcher started this process")
             communication = "auto"  # for TensorFlow's own part
-            collectives = _mpi_collectives(exchange, start_timeout, heartbeat_timeout)
+            collectives = mpi_collectives(exchange, start_timeout, heartbeat_timeout)
             os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
         elif cluster_resolver is None:
             config = cluster_to_join()
@@ -152,8 +152,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             if joined.collectives is not None:
                 cluster_resolver = None  # TensorFlow starts no server
             communication = "auto" if communication == "mpi" else communication
-        #: The logs of the last step of Keras.
-        self._logs: list[Any] = []
+        # The logs of Keras's last step that have rows. A log would keep the graph of the step.
+        self._logs: list[weakref.ref[Any]] = []
         collectives, lifelines = joined
         used = nccl_or_ring(communication)
         options = tf.distribute.experimental.CommunicationOptions(
@@ -191,7 +191,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 len(extended.worker_devices),
             )
         self.gradient_dtype = gradient_dtype
-        self._batch_statistics = BatchStatistics(extended.differences)
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
             draw_alike(extended.collectives)
@@ -275,11 +274,15 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """
         self.used = True
         extended: OneReplica = self.extended
-        if extended.collectives is not None and getattr(fn, "__name__", None) == "train_step":
+        keras_step = tf_internals.keras_step(fn, inline=True)
+        if keras_step is not None:  # the batch may have a name
+            given = inspect.signature(keras_step[1]).bind(*args, **(kwargs or {}))
+            args, kwargs = given.args, given.kwargs
+            keras_step = keras_step if args else None
+        if extended.collectives is not None and keras_step is not None and fn.__name__ == "train_step":
             extended.watch.inputs.see(tf.nest.map_structure(extended.local, args[0]))
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
-        keras_step = tf_internals.keras_step(fn, inline=True)
         predicting = None if keras_step else tf_internals.keras_prediction(fn)
         collectives = extended.collectives
         if collectives is None or (keras_step is None and predicting is None):
@@ -295,9 +298,9 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         if keras_step is None:
             return predict_exactly(extended, collectives, predicting, fn, data, run)
         model, fn = keras_step
-        with self._batch_statistics.noted(model):
+        with extended.batch_statistics.noted(model):
             logs = run_exactly(extended, collectives, model, fn, data, run)
-        self._logs = tf.nest.flatten(logs)
+        self._logs = [weakref.ref(log) for log in tf.nest.flatten(logs) if not _is_number(log)]
         return logs
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
@@ -317,9 +320,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 if axis is None and all(isinstance(part, tf.distribute.DistributedValues) for part in parts):
                     return local
                 return tf.nest.pack_sequence_as(value, [self.reduce(reduce_op, part, axis) for part in parts])
-            if axis is not None and getattr(local, "shape", ()) == ():
-                return local
-            if axis is not None and any(local is log for log in self._logs):
+            if axis is not None and (_is_number(local) or any(local is log() for log in self._logs)):
                 return local
         return super().reduce(reduce_op, value, axis)
 
@@ -353,8 +354,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     def leave(self) -> None:
         """Wait at most a minute until the peers are done: TensorFlow aborts a process whose peer has exited.
 
-        The process calls it itself when it exits. A process that fails does not wait: it reports to its
-        peers.
+        Peers that are not done hear that this program has ended. The process calls it itself when it exits. A
+        process that fails does not wait: it reports to its peers.
         """
         self.left = True
         if self.num_workers == 1:
@@ -365,8 +366,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             self.report_failure(peer_message(error, self.worker_index, self.tasks))
             self.extended.collectives.abandon()
             return
-        with contextlib.suppress(tf.errors.OpError, ClusterStartError):
+        try:
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
+        except ClusterStartError as error:
+            if isinstance(error.__cause__, tf.errors.DeadlineExceededError):
+                self.extended.collectives.pass_on(report_early_end(self.worker_index))
+            return
+        with contextlib.suppress(tf.errors.OpError):
             self.extended.collectives.close()
 
     def _check_used(self) -> None:
@@ -378,19 +384,5 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 at_exit.fail()
 
 
-def _mpi_collectives(
-    exchange: Exchange, start_timeout: float, heartbeat_timeout: float
-) -> Collectives | None:
-    """Return the MPI collectives, whose ranks have the same versions; None if this is the only rank."""
-    from tfdistr.collectives.mpi.world import world
-
-    comm = world(start_timeout)
-    if comm.Get_size() == 1:
-        return None
-    from tfdistr.collectives.mpi.collectives import MpiCollectives
-
-    collectives = MpiCollectives(
-        comm, exchange.bytes_per_pack, heartbeat_timeout, timeout=exchange.timeout_seconds
-    )
-    agree(collectives, versions())
-    return collectives
+def _is_number(value: Any) -> bool:
+    return bool(getattr(value, "shape", ()) == ())

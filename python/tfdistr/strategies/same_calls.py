@@ -40,23 +40,31 @@ class SameCalls:
 
     def __init__(self, collectives: Collectives) -> None:
         self._collectives = collectives
-        self._running: list[str] = []
+        self._running = 0
 
     @property
     def within_hook(self) -> bool:
         """Return whether a hook with the user's code is running."""
-        return bool(self._running)
+        return self._running > 0
 
-    def begin(self, hook: str) -> None:
-        """Record that such a hook begins."""
-        self._running.append(hook)
+    def record(self, callbacks: keras.callbacks.CallbackList, hooks: Iterable[str]) -> None:
+        """Record when such hooks of a list of callbacks run: until they return or fail."""
+        for hook in hooks:
+            setattr(callbacks, hook, self._recorded(getattr(callbacks, hook)))
+
+    def _recorded(self, call: Callable[..., None]) -> Callable[..., None]:
+        def recorded(*args: Any, **kwargs: Any) -> None:
+            self._running += 1
+            try:
+                call(*args, **kwargs)
+            finally:
+                self._running -= 1
+
+        return recorded
 
     def end(self, hook: str, *numbers: int) -> np.ndarray[Any, Any]:
-        """Record that a hook ends, on all workers; see ``meet``."""
-        table = self.meet(f"the end of {hook}()", *numbers)
-        if self._running and self._running[-1] == hook:
-            self._running.pop()
-        return table
+        """Check that all workers are at the end of a hook; see ``meet``."""
+        return self.meet(f"the end of {hook}()", *numbers)
 
     def before(self, call: str) -> None:
         """Check, if a hook runs, that the peers are about to make the same call."""
@@ -77,7 +85,6 @@ class SameCalls:
         (total,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(own)])
         table: np.ndarray[Any, Any] = total.numpy()
         if (table[:, 0] != table[0, 0]).any():
-            self._running.clear()
             raise _different(self._collectives.exchange(place))
         return table[:, 1:]
 
@@ -106,8 +113,8 @@ def _package(kind: type) -> str:
     return kind.__module__.partition(".")[0]
 
 
-class HookEdge(keras.callbacks.Callback):  # type: ignore[misc]
-    """The first or the last callback of a list. It calls ``at_hook(hook, *arguments)`` for some hooks."""
+class HookEnd(keras.callbacks.Callback):  # type: ignore[misc]
+    """The last callback of a list. It calls ``at_hook(hook, *arguments)`` at the end of some hooks."""
 
     decides = False
     remembers = False

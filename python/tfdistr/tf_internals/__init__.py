@@ -108,19 +108,24 @@ from tfdistr.tf_internals.keras_step import (
     replaced_losses,
     with_attributes,
 )
-from tfdistr.tf_internals.pipeline_graph import cache_files, order_seeds, rewritten, unseeded_parts
+from tfdistr.tf_internals.pipeline_graph import (
+    cache_files,
+    first_elements,
+    order_seeds,
+    peek,
+    rewritten,
+    unseeded_parts,
+)
 from tfdistr.tf_internals.pipelines import (
     StatefulPipeline,
     dense_slices,
     deserialized_dataset,
-    first_elements,
     global_seed,
     makes_batches,
     map_function,
     node_inputs,
     node_name,
     nodes_after,
-    peek,
     python_ops,
     random_record_reader,
     reshuffles,

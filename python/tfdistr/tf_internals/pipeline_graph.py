@@ -1,4 +1,4 @@
-"""Changes of a finished ``tf.data`` pipeline: the seeds of its random parts, the files of its caches.
+"""Changed copies of a ``tf.data`` pipeline: the seeds of its random parts, the files of its caches.
 
 A pipeline is changed in its graph (``Dataset._as_serialized_graph``): no public function changes a dataset.
 """
@@ -14,8 +14,8 @@ from tensorflow.python.data.ops import options as _options
 
 from tfdistr.tf_internals.pipelines import (
     deserialized_dataset,
-    new_seed_generators,
     node_name,
+    python_ops,
     walk_pipeline,
 )
 
@@ -74,7 +74,7 @@ def rewritten(dataset: tf.data.Dataset, seed: int | None = None, suffix: str = "
         suffix: Added to the names of the files of caches.
     """
     graph = _graph_of(dataset)
-    new_seed_generators(graph)
+    _new_seed_generators(graph)
     if seed is not None:
         for number, (nodes, node, consts) in enumerate(_unseeded(graph)):
             seeds = np.random.SeedSequence([seed, number]).generate_state(2) >> 1
@@ -82,10 +82,45 @@ def rewritten(dataset: tf.data.Dataset, seed: int | None = None, suffix: str = "
             for place, (const, value) in enumerate(zip(consts, seeds, strict=True)):
                 _give_input(nodes, node, at + place, const, np.int64(value))
     for nodes, node, name in _caches(graph) if suffix else ():
-        _give_input(nodes, node, 1, name, tf.make_ndarray(name.attr["value"].tensor).item() + suffix.encode())
+        _give_input(nodes, node, 1, name, _text_of(name) + suffix.encode())
     changed = deserialized_dataset(graph.SerializeToString(), dataset.element_spec)
     changed._tfdistr_source = dataset  # owns the Python functions and the variables of the graph
     return changed
+
+
+def peek(dataset: tf.data.Dataset) -> Any | None:
+    """Return the first element of a pipeline, read from a copy of it; None if Python code makes elements."""
+    first = first_elements(dataset, 1)
+    return first[0] if first else None
+
+
+def first_elements(dataset: tf.data.Dataset, count: int) -> list[Any]:
+    """Return the first elements of a pipeline, read from a copy of it; none if Python code makes elements.
+
+    A copy would call this code, which may be a generator, once more.
+
+    An iterator of the pipeline itself would change the order of a shuffle that depends on the iteration. So
+    would a copy that shares the generator of its seeds; the copy here gets new ones. It writes no file of a
+    cache, which another worker or iterator may be writing.
+    """
+    if python_ops(dataset):
+        return []
+    graph = _graph_of(dataset)
+    _new_seed_generators(graph)
+    for nodes, node, name in _caches(graph):
+        if not tf.io.gfile.exists(_text_of(name) + b".index"):  # it is not complete
+            _give_input(nodes, node, 1, name, b"")
+    return list(deserialized_dataset(graph.SerializeToString(), dataset.element_spec).take(count))
+
+
+def _new_seed_generators(graph: Any) -> None:
+    """Replace the generators of the seeds of a pipeline, which its original would share, by new ones."""
+    nodes = {node.name: node for node in graph.node}
+    random = [node for node in graph.node if "Shuffle" in node.op or node.op.startswith("RandomDataset")]
+    for name in [part for node in random for part in node.input]:
+        node = nodes[name.partition(":")[0].removeprefix("^")]
+        if node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
+            node.CopyFrom(type(node)(name=node.name, op="DummySeedGenerator"))
 
 
 def _graph_of(dataset: tf.data.Dataset) -> Any:
@@ -124,7 +159,7 @@ def _caches(graph: Any) -> list[tuple[Any, Any, Any]]:
         by_name = {node.name: node for node in nodes}
         for node in list(nodes):
             name = _const(by_name, node.input[1]) if node.op in _CACHES else None
-            if name is not None and tf.make_ndarray(name.attr["value"].tensor).item():
+            if name is not None and _text_of(name):
                 found.append((nodes, node, name))
     return found
 
@@ -132,6 +167,10 @@ def _caches(graph: Any) -> list[tuple[Any, Any, Any]]:
 def _const(by_name: dict[str, Any], name: str) -> Any:
     node = by_name.get(name.partition(":")[0])  # of an argument of a function there is no node
     return node if node is not None and node.op == "Const" else None
+
+
+def _text_of(const: Any) -> bytes:
+    return bytes(tf.make_ndarray(const.attr["value"].tensor).item())
 
 
 def _is_zero(const: Any) -> bool:

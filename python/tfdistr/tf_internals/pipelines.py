@@ -133,38 +133,6 @@ def deserialized_dataset(graph: bytes, spec: Any) -> tf.data.Dataset:
     return _dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
 
 
-def peek(dataset: tf.data.Dataset) -> Any | None:
-    """Return the first element of a pipeline, read from a copy of it; None if Python code makes elements."""
-    first = first_elements(dataset, 1)
-    return first[0] if first else None
-
-
-def first_elements(dataset: tf.data.Dataset, count: int) -> list[Any]:
-    """Return the first elements of a pipeline, read from a copy of it; none if Python code makes elements.
-
-    A copy would call this code, which may be a generator, once more.
-
-    An iterator of the pipeline itself would change the order of a shuffle that depends on the iteration. So
-    would a copy that shares the generator of its seeds; the copy here gets new ones.
-    """
-    if python_ops(dataset):
-        return []
-    serialized = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE)
-    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
-    new_seed_generators(graph)
-    return list(deserialized_dataset(graph.SerializeToString(), dataset.element_spec).take(count))
-
-
-def new_seed_generators(graph: Any) -> None:
-    """Replace the generators of the seeds of a pipeline, which its original would share, by new ones."""
-    nodes = {node.name: node for node in graph.node}
-    random = [node for node in graph.node if "Shuffle" in node.op or node.op.startswith("RandomDataset")]
-    for name in [part for node in random for part in node.input]:
-        node = nodes[name.partition(":")[0].removeprefix("^")]
-        if node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
-            node.CopyFrom(type(node)(name=node.name, op="DummySeedGenerator"))
-
-
 def waits_for_shards(dataset: tf.data.Dataset) -> bool:
     """Return whether TensorFlow is to fill the arguments of a ``shard(SHARD_HINT, SHARD_HINT)``."""
     counts = [getattr(node, "_num_shards", None) for node in walk_pipeline(dataset)]

@@ -208,6 +208,18 @@ def test_several_workers_must_know_the_number_of_batches():
     assert make_data(slices, context).steps == 6
 
 
+@pytest.mark.parametrize("source", [slices, Slices])
+@pytest.mark.parametrize("place", [{}, {"virtual_workers": (range(2, 4), 4)}], ids=["one", "virtual"])
+def test_a_look_gives_the_rows_of_this_worker(source, place):
+    context = WorkerContext(num_workers=2, index=1, global_batch_size=None, shuffle=False, **place)
+    data = make_data(source, context)
+    x, y = data.look()
+    np.testing.assert_array_equal(x, X[SIZE // 2 : SIZE])
+    np.testing.assert_array_equal(y, Y[SIZE // 2 : SIZE])
+    first, _ = next(iter(data.dataset))  # the training still begins there
+    np.testing.assert_array_equal(first, x)
+
+
 def test_a_table_goes_along_with_a_pipeline():
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1, 2], tf.int64)), -1

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.data.order import shard
 from tfdistr.data.order.shard import (
     Policy,
     auto_shard,
@@ -246,6 +247,39 @@ def test_each_worker_has_a_cache_file_of_its_own(tmp_path):
     first, second = (iter(distribute_batches(dataset, 2, index)) for index in range(2))  # both are writing
     assert [int(rows[0]) for pair in zip(first, second, strict=True) for rows in pair] == list(range(8))
     assert {path.name for path in tmp_path.glob("*.index")} == {"cache.index", "cache.worker-1.index"}
+
+
+def test_a_look_at_the_batches_leaves_cache_files_alone(tmp_path):
+    texts = tf.data.Dataset.range(1, 9).map(tf.range).cache(str(tmp_path / "cache")).padded_batch(2)
+    assert texts.element_spec.shape.as_list() == [None, None]  # so check_parts() looks at them
+    writing = iter(texts)
+    next(writing)
+    files = set(tmp_path.iterdir())
+    distributed = distribute_batches(texts, 2, 0)
+    assert set(tmp_path.iterdir()) == files
+    assert len(list(writing)) == 3
+    assert [rows.shape[1] for rows in distributed] == [2, 4, 6, 8]
+
+
+def test_a_complete_cache_is_read(tmp_path):
+    (tmp_path / "numbers").write_text("1\n2\n")
+    cached = tf.data.TextLineDataset(str(tmp_path / "numbers")).cache(str(tmp_path / "cache"))
+    assert len(list(cached)) == 2
+    (tmp_path / "numbers").unlink()
+    assert tf_internals.peek(cached) == b"1"
+
+
+def test_all_workers_look_at_the_same_batches(monkeypatch):
+    seen = []
+    monkeypatch.setattr(shard, "check_parts", lambda batches, again: seen.append(tf_internals.peek(batches)))
+    dataset = unseeded(tf.data.Dataset.range(8)).batch(8)
+    seed = tf_internals.global_seed()
+    tf.random.set_seed(5)
+    try:
+        shares(dataset, 2)
+    finally:
+        tf.random.set_seed(seed)
+    assert seen[0].numpy().tolist() == seen[1].numpy().tolist()
 
 
 def unseeded(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -13,6 +13,7 @@ from tfdistr.rendezvous.peer_failure import (
     lost_worker,
     peer_message,
     report,
+    report_early_end,
     report_end,
     reported_failure,
 )
@@ -172,3 +173,12 @@ def test_the_end_of_a_process_is_told_with_its_address():
         "Fix: See its log, and the log of its machine (dmesg shows whether memory was the reason).",
     ]
     assert (told.worker, told.host) == (1, "10.0.0.2")
+
+
+def test_the_end_of_a_program_is_told_with_what_to_change():
+    told = reported_failure(tf.errors.AbortedError(None, None, report_early_end(1)), TASKS)
+    assert told is not None
+    assert str(told).splitlines() == [
+        "Worker 1 failed: its program has ended, but other workers have not.",
+        "Fix: Make the same calls of fit(), evaluate() and predict() on every worker.",
+    ]

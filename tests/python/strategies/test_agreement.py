@@ -36,7 +36,7 @@ def model(dtype: str = "float32") -> keras.Model:
 
 
 def agreement(made: keras.Model, *, chief: keras.Model | None = None, virtual: bool = False) -> Agreement:
-    extended = SimpleNamespace(local_variable=lambda variable: variable, virtual=virtual or None)
+    extended = SimpleNamespace(local_variable=lambda variable: variable, virtual=virtual or None, keeps=made)
     extended.collectives = WithAnotherModel(agreement(chief)) if chief is not None else None
     return Agreement(extended, made, ["Writer"])
 

@@ -64,6 +64,19 @@ def test_a_loop_of_ones_own_equals_one_process(found):
         assert worker["trained"]["losses"] == pytest.approx(worker["trained"]["losses of one"], abs=1e-6)
 
 
+def test_a_function_may_have_the_name_of_kerass_step(found):
+    for worker in found:
+        assert worker["named"]["results"] == [-1.0, 2.0]
+        assert worker["named"]["watched"] == ""  # a report of fit, which nobody would read
+
+
+def test_the_batch_of_a_step_may_have_a_name(found):
+    for worker in found:
+        many, one = worker["named"]["kernels"]
+        assert many[0] == pytest.approx(one[0], rel=1e-6)
+        assert one[0] != [1.0]
+
+
 @pytest.mark.parametrize("policy", ["default", "FILE", "DATA", "HINT", "OFF", "unseeded"])
 def test_every_example_goes_to_one_worker(found, policy):
     ids = [worker["split"][policy] for worker in found]
@@ -143,6 +156,15 @@ def test_a_failure_reaches_the_worker_that_waits(failing):
     assert "\nValueError: the loss is green\n" in workers[failing].output
     assert f"failure of worker {failing}: ValueError: the loss is green" in workers[1 - failing].output
     assert "\ndone\n" not in workers[1 - failing].output
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_worker_that_still_works_hears_that_a_program_has_ended(early):
+    ends = [["0", "early"], ["0", "wait"]]
+    workers = run_cluster("leave.py", 2, *(ends if early == 0 else ends[::-1]), timeout=60)
+    assert workers[1 - early].status == 1
+    said = f"failure of worker {early}: its program has ended, but other workers have not."
+    assert said in workers[1 - early].output
 
 
 def run(program: str, *arguments: str, config: str = "") -> str:

@@ -33,12 +33,29 @@ def ran(tmp_path_factory):
 )
 def test_a_call_of_the_chief_alone_that_needs_all_workers_is_refused_on_all(ran, hook, call):
     for found in ran.found:
-        assert found["calls"][hook] == [
-            "JobMismatchError: The callbacks of the workers make different calls that need all workers.",
-            f"Received: {call} on worker 0, the end of {hook}() on worker 1",
-            "Fix: Make the call on every worker, without `if tfdistr.is_chief():`, and use its result on the "
-            "chief. chief_only() is for callbacks that only read, write or print.",
-        ]
+        assert found["calls"][hook] == refused(hook, call)
+
+
+def refused(hook: str, call: str) -> list[str]:
+    return [
+        "JobMismatchError: The callbacks of the workers make different calls that need all workers.",
+        f"Received: {call} on worker 0, the end of {hook}() on worker 1",
+        "Fix: Make the call on every worker, without `if tfdistr.is_chief():`, and use its result on the "
+        "chief. chief_only() is for callbacks that only read, write or print.",
+    ]
+
+
+def test_a_fit_within_a_callback_leaves_the_callback_checked(ran):
+    for found in ran.found:
+        assert found["nested"] == {"lines": refused("on_epoch_end", "predict()"), "compared": 1}
+
+
+def test_an_error_in_a_callback_ends_it(ran):
+    assert [found["raised"] for found in ran.found] == [[False, False]] * 2
+
+
+def test_a_trained_model_is_released(ran):
+    assert [found["released"] for found in ran.found] == [[False] * 5] * 2
 
 
 def test_all_workers_may_predict_in_a_callback(ran):
@@ -79,6 +96,11 @@ def test_only_what_normalizes_with_a_batch_is_noted(ran):
     (said,) = ran.chief["normalized"]["inner"]
     assert said.startswith("inner: each worker normalizes with its own rows")
     assert [ran.chief["normalized"][name] for name in ("off", "inner_off", "frozen")] == [[], [], []]
+
+
+def test_what_normalizes_with_a_batch_is_noted_once_in_each_fit(ran):
+    noted = ["each worker normalizes with its own rows in norm"]
+    assert ran.chief["normalized_again"] == [[noted, noted], [noted, noted]]
 
 
 def test_missing_values_are_named_though_the_loss_is_finite(ran):

@@ -31,6 +31,8 @@ POLICIES = ("auto", "file", "data", "hint", "off")
 
 # Datasets that are already one worker's share. A set, because a dataset cannot hold a mark.
 _shares: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
+# Datasets whose new seeds were noted.
+_noted: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
 
 
 def auto_shard(
@@ -173,11 +175,11 @@ def distribute_batches(
             fix="Call dataset.batch(batch_size) before fit().",
         )
 
-    check_parts(dataset, again)
     _, reason = choose_policy(tf_internals.source_files(dataset), shares)
+    dataset = in_common_order(dataset, shares, own)
+    check_parts(dataset, again)
     sharers = "virtual workers" if isinstance(own, range) else "workers"
     log.info("Each of %d %s takes its rows of every global batch: %s", shares, sharers, reason)
-    dataset = in_common_order(dataset, shares, own)
     return mark_share(rows_of_worker(dataset, shares, own).prefetch(tf.data.AUTOTUNE))
 
 
@@ -205,7 +207,8 @@ def in_common_order(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.
     seed = tf_internals.global_seed()
     if parts and seed is None:
         check_order(dataset, shares)
-    if parts and first == 0:
+    if parts and first == 0 and dataset not in _noted:
+        _noted.add(dataset)
         log.warning("%s without a seed gets the common seed of the workers.", " and ".join(parts), extra=NOTE)
     if not parts and (not files or first == 0):
         return dataset

@@ -86,13 +86,18 @@ class FedBatches:
         self._next += 1
         return map(_as_batch, self._one_pass(number))
 
+    def look(self) -> Any:
+        """Return this worker's rows of the first batch."""
+        return self._rows_of(self.example)
+
     def _own(self, batch: Any) -> Any:
+        if self._place[0] > 1:
+            check_rows([batch])
+        return self._rows_of(self._tensors(batch))
+
+    def _rows_of(self, tensors: Any) -> Any:
         shares, own = self._place
-        tensors = self._tensors(batch)
-        if shares == 1:
-            return tensors
-        check_rows([batch])
-        return take_rows(tensors, shares, own)
+        return tensors if shares == 1 else take_rows(tensors, shares, own)
 
     def _tensors(self, batch: Any) -> Any:
         return tf.nest.map_structure(

@@ -93,9 +93,11 @@ class WorkerData:
         return self.dataset.example if isinstance(self.dataset, FedBatches) else next(iter(self.dataset))
 
     def look(self) -> Any | None:
-        """Read some rows without a change of the training's order; None if that is not possible."""
+        """Read some of this worker's rows; None if that changes the order of the training."""
         if self.arrays is not None:
             return tf.nest.map_structure(tf.constant, self.arrays.batch(self.first))
+        if isinstance(self.dataset, FedBatches):
+            return self.dataset.look()
         return self.example if self.given is None else tf_internals.peek(self.given)
 
 

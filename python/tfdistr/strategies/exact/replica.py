@@ -17,6 +17,7 @@ from tfdistr.collectives.ring import TensorFlowCollectives
 from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to_tensorflow
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
+from tfdistr.strategies.batch_statistics import BatchStatistics
 from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.known_steps import KnownSteps
@@ -107,6 +108,8 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self.known = KnownSteps()
         #: Why the result of the running call of fit is not that of one worker, as far as it is known.
         self.differences: list[str] = []
+        #: Notes the layers that normalize with the rows of one worker.
+        self.batch_statistics = BatchStatistics(self.differences)
         with tf.device("CPU:0"):
             #: Number of this worker's rows in the last step that was written by the user.
             self.rows_of_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="rows_of_step")

@@ -3,12 +3,14 @@
 Usage: callbacks_apart.py OWN   (writes OWN/<index>.json: what each part gave on this worker)
 """
 
+import gc
 import json
 import logging
 import os
 import sys
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -57,6 +59,16 @@ class Skipping(keras.Model):
         finite = [tf.where(tf.math.is_finite(each), each, tf.zeros_like(each)) for each in found]
         self.optimizer.apply(finite, self.trainable_variables)
         return {"loss": tf.where(tf.math.is_finite(loss), loss, 0.0)}
+
+
+class WithRows(keras.Sequential):
+    """A model whose logs have a number for each row, and the graphs of its steps."""
+
+    graphs: ClassVar[list[weakref.ref[Any]]] = []
+
+    def train_step(self, data: Any) -> Any:
+        self.graphs.append(weakref.ref(data[1].graph))
+        return {**super().train_step(data), "rows": data[1][:, 0]}
 
 
 class Normalizing(keras.Model):
@@ -119,6 +131,52 @@ def together() -> object:
     return seen
 
 
+def nested() -> object:
+    """A fit within a callback, and then a call of the chief alone."""
+    model, other = make(), make()
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+    compared = []
+
+    def inner() -> None:
+        for _ in range(2):
+            compared.append(id(strategy.extended.agreement))
+            other.fit(data, verbose=0)
+        if INDEX == 0:
+            model.predict(X, verbose=0)
+
+    lines = fit(model, at("on_epoch_end", inner))
+    return {"lines": lines, "compared": len(set(compared))}
+
+
+def raised() -> object:
+    """An error of a callback, and a fit after it."""
+    model, extended = make(), strategy.extended
+    try:
+        fit(model, at("on_epoch_end", lambda: 1 / 0))
+    except ZeroDivisionError:
+        within, before = extended.same_calls.within_hook, extended.agreement
+        fit(model)
+        return [within, extended.agreement is before]
+
+
+def released() -> object:
+    """Whether trained models, their optimizers and the graphs of their steps are kept."""
+
+    def trained(kind: type[keras.Sequential]) -> list[bool]:
+        with strategy.scope():
+            model = kind([keras.Input((4,)), layers.Dense(1)])
+            model.compile("adam", "mse")
+        model.fit(tf.data.Dataset.from_tensor_slices((X, Y)).batch(8), verbose=0)
+        refs = [weakref.ref(model), weakref.ref(model.optimizer)]
+        del model
+        gc.collect()
+        return [each() is not None for each in refs]
+
+    usual, with_rows = trained(keras.Sequential), trained(WithRows)
+    assert WithRows.graphs
+    return [*usual, *with_rows, any(graph() is not None for graph in WithRows.graphs)]
+
+
 def changes() -> object:
     model = make()
     rate = model.optimizer
@@ -172,6 +230,19 @@ def normalized() -> object:
     return {name: fit(model) for name, model in models.items()}
 
 
+def normalized_again() -> object:
+    """What is noted in each of two calls of fit, the second of which traces nothing."""
+
+    def noted(*, run_eagerly: bool) -> list[list[str]]:
+        with strategy.scope():
+            model = Normalizing(layers.BatchNormalization(name="norm"))
+            model.compile("sgd", "mse", run_eagerly=run_eagerly)
+        found = [[fit(model), list(strategy.extended.differences)][1] for _ in range(2)]
+        return [[line for line in lines if "normalizes" in line] for lines in found]
+
+    return [noted(run_eagerly=False), noted(run_eagerly=True)]
+
+
 def not_numbers() -> object:
     missing = np.where(np.arange(32)[:, np.newaxis] == 13, np.nan, X).astype("float32")
     with strategy.scope():
@@ -184,5 +255,6 @@ def not_numbers() -> object:
     return {"missing": fit(model, x={"whole": X, "part": missing}), "skipped": fit(skipping)}
 
 
-found = {part.__name__: part() for part in (calls, together, changes, numbers, normalized, not_numbers)}
+found = {part.__name__: part() for part in (calls, together, nested, raised, released, changes, numbers)}
+found |= {part.__name__: part() for part in (normalized, normalized_again, not_numbers)}
 (OWN / f"{INDEX}.json").write_text(json.dumps(found))

@@ -107,6 +107,31 @@ def trained() -> object:
     return {"difference": difference, "losses": plain(losses), "losses of one": plain(alone)}
 
 
+def named() -> object:
+    """Functions with the name of Keras's step, and the step of a model, with the batch in several places."""
+
+    def train_step(data: tf.Tensor | None = None) -> tf.Tensor:
+        return tf.constant(-1.0) if data is None else tf.reduce_sum(data)
+
+    results = [strategy.run(train_step), strategy.run(train_step, kwargs={"data": tf.ones([2])})]
+    strategy.run(train_step, args=(tf.constant([np.nan]),))
+    watched = strategy.extended.watch.inputs.describe()
+
+    def model() -> keras.Model:
+        made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        made.compile(keras.optimizers.SGD(0.1), "mse")
+        return made
+
+    with strategy.scope():
+        many = model()
+    one, x = model(), tf.range(5.0)[:, tf.newaxis]
+    own = x[3 * INDEX : 3 + 2 * INDEX]
+    strategy.run(many.train_step, kwargs={"data": (own, 2 * own)})
+    one.train_step((x, 2 * x))
+    kernels = plain([many.weights[0], one.weights[0]])
+    return {"results": plain(results), "watched": watched, "kernels": kernels}
+
+
 def records() -> list[str]:
     """Two files with the ids 0 to 5 and 6 to 11."""
     paths = [str(FOLDER / f"{number}.tfrecord") for number in range(2)]
@@ -190,7 +215,7 @@ def fit_on_files() -> object:
     return model.fit(dataset, epochs=2, verbose=0, shuffle=False).history["loss"]
 
 
-for part in (values, from_the_chief, trained, split, orders, fit_on_files):
+for part in (values, from_the_chief, trained, named, split, orders, fit_on_files):
     found[part.__name__] = part()
 if INDEX == 0:
     try:
