@@ -58,7 +58,8 @@ def _converted(value: Any, types: list[str]) -> Any:
     """Convert a value to the first of ``types``, if its meaning is clear."""
     if types[0] == "array":
         return [] if value in (None, {}) else value if isinstance(value, list) else [value]
-    if isinstance(value, list) and len(value) == 1 and "array" not in types:
+    # One value of a metric, or the only one of several, is a number.
+    if isinstance(value, list) and len(value) == 1 and ("array" not in types or types[:2] == _ANY_NUMBER):
         return _converted(value[0], types)
     if "null" in types and value in _NOTHING:
         return None

@@ -185,7 +185,7 @@ class _Check:
     def _is_split_exactly(self, whole: Any, own: Any, *, perturbed: bool) -> bool:
         """Compare the steps on all rows with those on parts; return False if gradients are not finite."""
         probe = StepProbe(self._extended, self._model, self._kind)
-        with probe.prepared(perturbed=perturbed):
+        with probe.prepared(perturbed=perturbed, together=True):
             expected, again = self._steps_of_one(probe, whole, own)
             # Another processor may round in another way, but all workers must make the same steps.
             finite, probe.steps = self._exchanged([expected.is_finite, probe.steps])[0]

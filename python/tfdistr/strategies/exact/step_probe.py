@@ -87,11 +87,19 @@ class StepProbe:
         return self._extended.local_variable(value)
 
     @contextlib.contextmanager
-    def prepared(self, *, perturbed: bool) -> Iterator[None]:
-        """Prepare the model for runs, and restore it after the context."""
+    def prepared(self, *, perturbed: bool, together: bool = False) -> Iterator[None]:
+        """Prepare the model for runs, and restore it after the context.
+
+        Args:
+            perturbed: Whether to change the weights a little.
+            together: Whether all workers call it. Then they begin with the state of the chief's layers: each
+                worker has its own moving averages.
+        """
         kept = {key: variable.read_value() for key, variable in self._variables.items()}
         with tf_internals.no_new_seed_generator():
             try:
+                if together:
+                    self._share_state()
                 if perturbed:
                     self._perturb()
                 with self._extended.within(local_only=True):
@@ -100,6 +108,16 @@ class StepProbe:
                 yield
             finally:
                 self._restore(kept)
+
+    def _share_state(self) -> None:
+        collectives = self._extended.collectives
+        trained = {id(self._own(weight)) for weight in self._model.trainable_variables}
+        own = [self._variables[key] for key in self._shown if key not in trained]
+        shared = [variable for variable in own if variable.dtype.is_floating]
+        if collectives is not None and shared:
+            values = collectives.from_chief([variable.read_value() for variable in shared])
+            for variable, value in zip(shared, values, strict=True):
+                variable.assign(value)
 
     def _perturb(self) -> None:
         numbers = np.random.default_rng(0)
