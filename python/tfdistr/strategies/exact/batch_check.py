@@ -93,13 +93,12 @@ def check_batch(
     if not (several and extended.one_replica):
         return
     known = extended.known.of(model)
-    if kind in known.checked:
-        extended.differences += known.checked[kind]
-        return
-    before = len(extended.differences)
-    with tf_internals.undisturbed_random_numbers() if alone else contextlib.nullcontext():
-        _Check(extended, model, kind).run(look, weigh)
-    known.checked[kind] = extended.differences[before:]
+    if kind not in known.checked:
+        check = _Check(extended, model, kind)
+        with tf_internals.undisturbed_random_numbers() if alone else contextlib.nullcontext():
+            check.run(look, weigh)
+        known.checked[kind] = check.differences
+    extended.differences += known.checked[kind]
 
 
 class _NotPossibleError(Exception):
@@ -113,6 +112,8 @@ class _Check:
         self._extended, self._model, self._kind = extended, model, kind
         self._shares = extended.virtual.count if extended.virtual else extended.num_workers
         self._parts: list[str] = []
+        #: What the chief has said.
+        self.differences: list[str] = []
 
     def run(self, look: Look, weigh: Callable[[Any], Any] | None) -> None:
         """Check the model, and log the result on the chief."""
@@ -280,7 +281,7 @@ class _Check:
         """Log a message on the chief; it is also a difference of the result."""
         if self._extended.is_chief:
             log.warning("%s", message, extra=kind)
-            self._extended.differences.append(message.partition(f". {_WAYS_OUT}")[0])
+            self.differences.append(message.partition(f". {_WAYS_OUT}")[0])
 
 
 def _message(found: Sequence[Difference], parts: Sequence[str], layers: Sequence[str]) -> str:
