@@ -100,7 +100,7 @@ def test_virtual_workers_are_checked_as_well(tmp_path):
     told = json.loads(file.read_text())
     assert told.pop("decided") == [0]
     assert {name for name in told if any(kind == "batch_loss" for _, kind in told[name]["warnings"])} == {
-        "sum in a layer", "clipped gradients", "mean in a layer", "mean before zeros", "hard examples",
+        "sum in a layer", "mean in a layer", "mean before zeros", "hard examples",
         "moving codes", "counted rows", "the largest as a log", "predictions", NOT_FINITE,
     }  # fmt: skip
     assert [name for name in told if told[name]["changed"]] == []
