@@ -112,7 +112,7 @@ def set_policy(part: Any, policy: keras.DTypePolicy) -> None:
 
 
 class Exclusions(NamedTuple):
-    """What ``exclude_from_weight_decay()`` has set in an optimizer.
+    """The exclusions that ``exclude_from_weight_decay()`` has set in an optimizer.
 
     Attributes:
         variables: The numbers of the variables, among those of the model.

@@ -16,7 +16,7 @@ from tfdistr.training.plain_values import untracked
 
 @attrs.frozen
 class CarriedState:
-    """What a copy of a model needs beside configuration and weights. It can be pickled.
+    """The parts of a model that neither its configuration nor its weights have. It can be pickled.
 
     Attributes:
         builds: The configurations by which built layers can be built, by the number of the layer.

@@ -27,7 +27,7 @@ Arrays = dict[int, np.ndarray[Any, Any]]
 
 @attrs.frozen
 class Corrections:
-    """What is changed in each copy of a model after Keras has loaded it. It can be pickled.
+    """The changes to each copy of a model after Keras has loaded it. They can be pickled.
 
     Attributes:
         patches: The attributes.

@@ -1,4 +1,4 @@
-"""What the code of a model reads: plain values of the user's modules, and attributes.
+"""The values that the code of a model reads: plain values of the user's modules, and attributes.
 
 Classes of importable modules are sent by name. Other processes import these modules anew, so a module
 variable or a class attribute that the session has changed would have its first value there.

@@ -1,4 +1,4 @@
-"""What the check of the first batch has found about the steps of models."""
+"""The findings of the check of the first batch, for each model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfdistr import tf_internals
 
 @dataclass
 class KnownLogs:
-    """What is known of the logs of a step of the user.
+    """The findings about the logs of a step of the user.
 
     Attributes:
         sums: The names of the logs that are sums over rows.
@@ -27,7 +27,7 @@ class KnownLogs:
 
 @dataclass
 class KnownModel:
-    """What is known of a compiled model. What was decided of a loss or a metric stays: a trace may have it.
+    """The findings about a compiled model. A decision about a loss or a metric stays: a trace may have it.
 
     Attributes:
         compiled: The objects that ``compile()`` has made.
@@ -51,18 +51,18 @@ class KnownModel:
         return tf_internals.OverBatch(losses, metrics)
 
     def logs_of(self, kind: str | None) -> KnownLogs:
-        """Return what is known of the logs of the step of a kind."""
+        """Return the findings about the logs of the step of a kind."""
         return self.logs.get(kind or "") or KnownLogs()
 
 
 class KnownSteps:
-    """What is known of models, each since its last ``compile()``."""
+    """The findings about models, each since its last ``compile()``."""
 
     def __init__(self) -> None:
         self._models: weakref.WeakKeyDictionary[keras.Model, KnownModel] = weakref.WeakKeyDictionary()
 
     def of(self, model: keras.Model) -> KnownModel:
-        """Return what is known of a model."""
+        """Return the findings about a model."""
         compiled = tf_internals.compiled_parts(model)
         known = self._models.get(model)
         if known is None or any(a is not b for a, b in zip(known.compiled, compiled, strict=True)):

@@ -138,7 +138,7 @@ def _loss_adds_up(loss: Any, given: tuple[Any, ...], parts: int, tolerance: Tole
 
 
 def _shared(loss: Any, given: tuple[Any, ...]) -> tuple[tf.Tensor, Any]:
-    """Return a loss of some rows, and by what it was divided: a number, "sum" for a sum, None for rows."""
+    """Return a loss, and by what it was divided: a number, "sum" for a sum, None for the number of rows."""
     asked: list[Any] = []
 
     def share(divisor: tf.Tensor | None) -> tf.Tensor:

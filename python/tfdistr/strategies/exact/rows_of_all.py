@@ -71,7 +71,7 @@ def concatenated(batches: Sequence[Any]) -> Any:
 def sorted_rows(batch: Any) -> Any:
     """Return a batch with its rows sorted by size, so that the rows of the workers are unlike each other.
 
-    A step that chooses some rows could otherwise choose the same rows of a batch and of its parts.
+    A step that chooses rows could otherwise choose the same rows of a batch and of its parts.
     """
     parts = [part for part in reversed(tf.nest.flatten(batch)) if isinstance(part, tf.Tensor)]
     numbers = next((part for part in parts if part.dtype.is_floating and part.shape.rank), None)
