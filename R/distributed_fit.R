@@ -109,8 +109,8 @@
 #'   `on_failure(max_restarts = 3, step_timeout = 600)`; see [on_failure()]. By default the first failure ends
 #'   the job, and a step may take any time.
 #' @return A list of class `tfdistr_fit`:
-#'   * `history`: a list of numeric vectors: the values of each metric, one for each epoch. A metric with several
-#'     values, such as `metric_f1_score()`, has a matrix with a row for each epoch.
+#'   * `history`: a list of numeric vectors: the values of each metric, one for each epoch. A metric with
+#'     several values, such as `metric_f1_score()`, has a matrix with a row for each epoch.
 #'   * `metrics`: a list of numbers: the metrics after the last epoch.
 #'   * `model`: the trained model, in this process. It is built on first use.
 #'   * `params`: a list of the numbers of the job: global batch size (`NULL` if `x` gave batches), epochs,
