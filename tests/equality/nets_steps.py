@@ -115,7 +115,7 @@ def signs_of_gradients():
 
 @case(**GRADIENTS)
 def noise_on_gradients():
-    """Each worker draws noise of its own, so that their sum has less of it."""
+    """All workers draw the same noise from Keras's global generator."""
 
     class Noisy(OwnStep):
         def changed(self, gradients: list[Any]) -> list[Any]:

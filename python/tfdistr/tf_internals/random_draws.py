@@ -19,10 +19,15 @@ _OF_TENSORFLOW = ("normal", "uniform", "truncated_normal")
 
 
 class Draws:
-    """The seeds of the draws of a step, which depend on the number of the draw alone."""
+    """The seeds of the draws of a step, which depend on the number of the draw alone.
+
+    Attributes:
+        by_common_seeds: Whether Keras would draw with its global generator.
+    """
 
     def __init__(self) -> None:
         self._count = 0
+        self.by_common_seeds = False
 
     def restart(self) -> None:
         """Begin a step, which draws the numbers of the step before."""
@@ -57,6 +62,7 @@ def alike_for_all_rows(draws: Draws) -> Iterator[None]:
 def _of_keras(function: Callable[..., Any], draws: Draws) -> Callable[..., Any]:
     def drawn(shape: Any, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         number = draws.next()
+        draws.by_common_seeds = draws.by_common_seeds or seed is None
         return _repeated(lambda row: function(row, *args, seed=number, **kwargs), shape)
 
     return drawn
@@ -77,6 +83,7 @@ def _of_tensorflow(stateless: Callable[..., Any], draws: Draws, *, with_seed: bo
 def _dropout(function: Callable[..., Any], draws: Draws) -> Callable[..., Any]:
     def dropped(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
         given = noise_shape or [None] * inputs.shape.rank
+        draws.by_common_seeds = draws.by_common_seeds or seed is None
         row = [inputs.shape[i] or tf.shape(inputs)[i] if n is None else n for i, n in enumerate(given)]
         return function(inputs, rate, [1, *row[1:]], draws.next())
 

@@ -98,6 +98,9 @@ def check_batch(
         with tf_internals.undisturbed_random_numbers() if alone else contextlib.nullcontext():
             check.run(look, weigh)
         known.checked[kind] = check.differences
+        if check.by_common_seeds:  # make it now: all workers share its first state, which a trace cannot do
+            with extended.strategy.scope():
+                tf_internals.global_seed_generator()
     extended.differences += known.checked[kind]
 
 
@@ -114,6 +117,8 @@ class _Check:
         self._parts: list[str] = []
         #: What the chief has said.
         self.differences: list[str] = []
+        #: Whether a step draws with Keras's global generator of random numbers.
+        self.by_common_seeds = False
 
     def run(self, look: Look, weigh: Callable[[Any], Any] | None) -> None:
         """Check the model, and log the result on the chief."""
@@ -193,6 +198,7 @@ class _Check:
             if not finite:
                 return False
             split = probe.split(own, expected)
+        self.by_common_seeds = probe.by_common_seeds
         noise = {(kind, name): size for kind, name, size in expected.differences(again)}
         tolerance = _tolerance(self._model)
         sums = expected.sums(split, tolerance)

@@ -41,12 +41,13 @@ class StepProbe:
     Attributes:
         steps: Number of steps, which the first run determines.
         draws: Whether the model draws random numbers by TensorFlow's seeds, which cannot be made alike.
+        by_common_seeds: Whether the steps draw with Keras's global generator of random numbers.
     """
 
     def __init__(self, extended: OneReplica, model: keras.Model, kind: str = "train") -> None:
         self._extended, self._model, self._kind = extended, model, kind
         self.steps: int | None = None
-        self.draws = False
+        self.draws = self.by_common_seeds = False
         self._optimizers = tf_internals.optimizers_of(model) if kind == "train" else []
         seeds = self._seeds()
         of_optimizers = list(_state_of_optimizers(model))
@@ -193,6 +194,7 @@ class StepProbe:
                 if self.steps is None and self._is_enough(effects, number):
                     break
         self.steps = number
+        self.by_common_seeds = self.by_common_seeds or draws.by_common_seeds
         drawn = any(self._has_changed(key) for key in self._generators)
         self.draws = self.draws or drawn or began != tf_internals.eager_draws()
         self._read(effects, logs, results)
