@@ -113,8 +113,9 @@
 #'     several values, such as `metric_f1_score()`, has a matrix with a row for each epoch.
 #'   * `metrics`: a list of numbers: the metrics after the last epoch.
 #'   * `model`: the trained model, in this process. It is built on first use.
-#'   * `params`: a list of the numbers of the job: global batch size (`NULL` if `x` gave batches), epochs,
-#'     steps, seed, number of workers.
+#'   * `params`: a list of the numbers of the job: global batch size (`NULL` if `x` gave batches; `batches_of`
+#'     then says what gave them), epochs, steps, seed, number of workers. With parameter servers, `passes` is
+#'     how often the workers together have used each example.
 #'     `communication` is the backend that has carried the gradients between the workers: "mpi", "ring" or
 #'     "nccl", whatever the argument was; "none" if one worker has trained, or if the workers of the strategy
 #'     exchange no gradients. `differences` says, in sentences, why the result is not that of one worker, as

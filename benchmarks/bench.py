@@ -30,6 +30,7 @@ import launcher
 import measure
 import memory
 import on_engines
+import parameter_servers
 import report
 import start
 import virtual
@@ -51,6 +52,7 @@ OTHER_PARTS: dict[str, Callable[[int], None]] = {
     "languages": languages.compare,
     "launcher": launcher.compare,
     "engines": on_engines.compare,
+    "ps": parameter_servers.compare,
 }
 
 T = TypeVar("T")

@@ -56,7 +56,7 @@ test_that("results are printed and summarized", {
   fit <- some_fit()
   expect_snapshot(fit)
   expect_snapshot(summary(fit))
-  fit <- some_fit(batch_size = NULL, workers = 1L, run_dir = NULL)
+  fit <- some_fit(batch_size = NULL, batches_of = "data set", workers = 1L, run_dir = NULL)
   expect_snapshot(fit)
   expect_identical(summary(some_fit())$history$loss, c(1.5, 0.25))
   expect_identical(summary(some_fit(val_loss = 2, freq = 2L))$history$val_loss, c(NA, 2))

@@ -18,7 +18,7 @@ from tfdistr.utils.arguments import read_text
 
 def option(
     check: Callable[..., Any] | None = None, *limits: Any, help: str, default: Any = None, repr: bool = True,
-    metavar: str | None = None, also: Sequence[str] = (), gone: Sequence[str] = (), action: str | None = None,
+    metavar: str | None = None, also: Sequence[str] = (), action: str | None = None,
     positional: Mapping[str, Any] | None = None, **more_limits: Any,
 ) -> Any:  # fmt: skip
     """Make a field that is an option: a flag, a key of TOML files and an argument in R, of the field's name.
@@ -32,7 +32,6 @@ def option(
         repr: Whether the text of the object shows the value.
         metavar: The value in the help text, such as "FILE"; by default it follows from the type of the field.
         also: Other spellings of the flag.
-        gone: Spellings of earlier versions, which are refused with the name of the flag.
         action: As of ``add_argument()``.
         positional: Arguments of ``add_argument()`` for an option that has a position instead of a flag.
         more_limits: Further arguments of the check.
@@ -40,7 +39,7 @@ def option(
     Example:
         >>> workers: int = option(check_int, default=2, help="the number of pods")
     """
-    settings = {"metavar": metavar, "also": also, "gone": gone, "action": action, "positional": positional}
+    settings = {"metavar": metavar, "also": also, "action": action, "positional": positional}
     flag = {"help": help, **{name: value for name, value in settings.items() if value is not None}}
     metadata: dict[str, Any] = {"flags": [flag]}
     if check is not None:
@@ -58,18 +57,11 @@ def with_checks(_: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attri
     return list(map(checked, fields))
 
 
-def _int(text: str) -> int:
-    if text == "gpus":
-        raise argparse.ArgumentTypeError("gpus is now --gpus-per-worker 1")
-    return int(text)
-
-
-_int.__name__ = "int"  # argparse names it in errors
 #: The flag of a field by its annotation.
 _OF_TYPE: dict[str, dict[str, Any]] = {
     "bool": {"action": "store_true"},
     "float": {"type": float, "metavar": "SECONDS"},
-    "int": {"type": _int, "metavar": "N"},
+    "int": {"type": int, "metavar": "N"},
     "Sequence[str]": {"type": lambda text: text.split(",")},
 }
 
@@ -119,32 +111,24 @@ ENV = {"flags": [
 ]}  # fmt: skip
 
 
-class _Gone(argparse.Action):
-    """Refuses a spelling that is gone, and names the flag."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        parser.error(f"{option_string} is now {self.const}")
-
-
 def add_flag(
-    parser: argparse.ArgumentParser, name: str, *also: str, gone: Sequence[str] = (), **settings: Any
+    parser: argparse.ArgumentParser, name: str, *also: str, unlisted: Sequence[str] = (), **settings: Any
 ) -> None:
-    """Add a flag, which is written with dashes.
+    """Add a flag, which is written with dashes or, as the argument in Python is, with underscores.
 
     Args:
         parser: The parser of the command.
         name: The name of the option.
         also: Other spellings.
-        gone: Spellings of earlier versions; a spelling with underscores is one, too.
+        unlisted: Further spellings, which the help does not list.
         settings: As of ``add_argument()``.
     """
     flag = f"--{name.replace('_', '-')}"
-    parser.add_argument(*also, flag, dest=settings.pop("dest", name), **settings)
-    for old in [*gone, f"--{name}"]:
-        if old != flag:
-            parser.add_argument(
-                old, action=_Gone, nargs="?", const=flag, dest=argparse.SUPPRESS, help=argparse.SUPPRESS
-            )
+    settings.setdefault("dest", name)
+    parser.add_argument(*also, flag, **settings)
+    others = [*unlisted, *([f"--{name}"] if "_" in name else [])]
+    if others:
+        parser.add_argument(*others, **{**settings, "help": argparse.SUPPRESS})
 
 
 def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
@@ -154,13 +138,12 @@ def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
             kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
             settings = {**_OF_TYPE.get(kind.removesuffix(" | None"), {}), **declared}
             name, also = settings.pop("name", field.name), settings.pop("also", ())
-            gone = settings.pop("gone", ())
             if "positional" in settings:
                 parser.add_argument(name, help=settings["help"], **settings["positional"])
                 continue
             if isinstance(field.default, int | float) and "action" not in settings:
                 settings["help"] += f" (default: {field.default:g})"
-            add_flag(parser, name, *also, gone=gone, dest=field.name, **settings)
+            add_flag(parser, name, *also, dest=field.name, **settings)
 
 
 def given(parsed: argparse.Namespace, options: type) -> dict[str, Any]:

@@ -34,6 +34,8 @@ TF_CONFIG set. Start one process for each task, with the same cluster, in any or
 
   tfdistr server --type ps --index 0 --cluster cluster.json
   tfdistr server --type ps --index 0 --chief-host a:2222 --worker-hosts b:2222,c:2222 --ps-hosts d:2222
+
+The flags that scripts for TensorFlow 1 take by custom are known, too: --job_name and --task_index.
 """
 
 
@@ -83,15 +85,14 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     server.set_defaults(run=_serve)
-    add_flag(server, "type", gone=["--job_name"], choices=("ps", "worker"), help="job of this process")
-    add_flag(server, "index", gone=["--task_index"], type=int, help="its index in the job, from 0")
+    add_flag(server, "type", unlisted=["--job_name"], choices=("ps", "worker"), help="job of this process")
+    add_flag(server, "index", unlisted=["--task_index"], type=int, help="its index in the job, from 0")
     server.add_argument(
         "--cluster", metavar="FILE", help='a JSON file: TF_CONFIG, or its member "cluster" alone'
     )
     for job in _ADDRESSES:
         add_flag(
-            server, _HOSTS[job], gone=["--chief_hosts"] if job == "chief" else [], dest=job,
-            metavar="HOST:PORT,...", help=f"addresses of the job {job}",
+            server, _HOSTS[job], dest=job, metavar="HOST:PORT,...", help=f"addresses of the job {job}",
         )  # fmt: skip
     add_flag(
         server, "start_timeout", type=float, default=3600.0, metavar="SECONDS",

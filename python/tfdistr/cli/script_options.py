@@ -105,7 +105,7 @@ class Workers:
     hostfile: str | None = option(
         check_optional_path, help='a host on each line, such as "node-1 slots=2"', metavar="FILE"
     )
-    cores_per_worker: int | None = option(check_optional_int, help="cores of a worker", gone=["--cores"])
+    cores_per_worker: int | None = option(check_optional_int, help="cores of a worker")
     gpus_per_worker: int | None = option(
         check_optional_int, minimum=0, help="GPUs of a worker, which sees only its own (default: all)"
     )

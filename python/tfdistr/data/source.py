@@ -113,6 +113,12 @@ def describe_source(source: Any) -> int | str | None:
     return "a function"
 
 
+def batches_of(source: Any) -> str:
+    """Return what gives the batches, where the caller gives none of their size."""
+    kinds = {GivenDataset: "data set", GivenBatches: "generator"}
+    return next((name for kind, name in kinds.items() if isinstance(source, kind)), "data function")
+
+
 def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x") -> Source:
     """Check the user's data and convert it into one of three forms.
 

@@ -32,6 +32,9 @@ class FitResult(Outcome):
             number of workers. ``communication`` is what really carried the gradients between the workers:
             "mpi", "ring" or "nccl"; "none" if one worker trained, or if the strategy's workers exchange no
             gradients.
+            If ``x`` gave batches, ``batches_of`` is "data set", "generator" or "data function".
+            With parameter servers, ``passes`` is how often the workers together have used each example; None
+            if this is not known.
             ``differences`` are sentences that say why the result is not that of one worker, as far as
             tfdistr knows; none if it is.
             If a model was given, ``model_copy`` says what of its copy was compared: "fingerprint only"
@@ -267,12 +270,14 @@ class FitResult(Outcome):
 
     def _text(self) -> str:
         epochs = max(map(len, self.history.values()), default=0)  # a callback may have stopped it early
-        batch = self.params["batch_size"]
+        batch, passes = self.params["batch_size"], self.params.get("passes")
+        size = f"batches of the {self.params['batches_of']}" if batch is None else f"global batch {batch}"
         lines = [
             f"Trained on {_count(self.params['workers'], 'worker')}, {_count(epochs, 'epoch')}, "
-            f"{'batches of the data function' if batch is None else f'global batch {batch}'}, "
-            f"seed {self.params['seed']}"
+            f"{size}, seed {self.params['seed']}"
         ]
+        if passes is not None:
+            lines.append(f"Passes over the data: {passes:g}, made by all workers together")
         last = {name: values[-1] for name, values in columns_of(self.history).items()}
         lines += [f"  {name}: {value:.4f}" for name, value in last.items()]
         if self.run_dir is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdistr.checkpoint.folder import checkpoints
 from tfdistr.clusters.local.cluster import LocalCluster
+from tfdistr.data.source import describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import cluster_from_env
@@ -18,6 +19,7 @@ from tfdistr.utils.function_files import FunctionByName
 if TYPE_CHECKING:
     from tfdistr.parameter_servers.coordinator import ServersTraining
     from tfdistr.training.reporter import OnEvent
+
 
 def check_data(job: Job) -> None:
     """Refuse data that the workers cannot read."""
@@ -35,24 +37,37 @@ class WorkerSteps:
     def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
         self._on_event = on_event
         self._last: dict[str, Any] = {}
+        self._begun: dict[str, Any] = {}
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] == "worker_steps":
             self._last = event
+        if event["event"] == "train_begin":
+            self._begun = event
         self._on_event(event)
 
     def recall(self, result: Mapping[str, Any]) -> None:
         """Load the numbers from the result of a complete run."""
         workers = [row for row in result["workers"] if row["task"].startswith("worker ")]
         self._last = {name: [row[name] for row in workers] for name in ("local_steps", "dropped")}
-        self._last["global_step"] = result["params"]["global_step"]
+        self._last |= {name: result["params"][name] for name in ("global_step", "passes")}
 
     def params(self, job: Job, cluster: LocalCluster) -> dict[str, Any]:
-        """Return the options of the updates, the number of updates, and the number of parameter servers."""
+        """Return the options of the updates, the numbers of updates, of passes and of parameter servers."""
         steps = int(self._last["global_step"])
+        passes = self._last["passes"] if "passes" in self._last else self._passes(job, steps)
         updates = ParameterServer(**job.options)
-        names = ("update", "replicas_to_aggregate")
-        return {**{n: getattr(updates, n) for n in names}, "global_step": steps, "ps": cluster.ps}
+        options = {name: getattr(updates, name) for name in ("update", "replicas_to_aggregate")}
+        return {**options, "global_step": steps, "passes": passes, "ps": cluster.ps}
+
+    def _passes(self, job: Job, steps: int) -> float | None:
+        """Return how often the workers together have used each example; None if it is not known."""
+        if job.steps_per_epoch is None:
+            return round(steps / int(self._begun["steps"]), 2)
+        examples = describe_source(job.data)
+        if job.batch_size is None or not isinstance(examples, int):
+            return None
+        return round(steps * job.batch_size / examples, 2)
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the row of a process; for a worker, with its numbers of applied and dropped gradients."""

@@ -358,7 +358,7 @@ class _CoordinatorPhase:
                 self._times.step_done()
             self.done = before + made
             for outcome in outcomes:
-                self._sums = [a + b.numpy() for a, b in zip(self._sums, outcome.metrics, strict=True)]
+                self._sums = [a + b for a, b in zip(self._sums, outcome.metrics, strict=True)]
             self._last = outcomes[-1].logs
             if self._by_batch:
                 self._on_batch_end(self.done - 1, self._logs())
@@ -368,7 +368,7 @@ class _CoordinatorPhase:
                 self._on_steps(self.done, self._logs())
             return not getattr(self._model, stop)
 
-        self._updates.run(first + before, count, begin, end)
+        self._updates.run(first + before, count, begin, end, one_by_one=self._by_batch)
 
     def _logs(self) -> dict[str, Any]:
         for variable, value in zip(self._model.metrics_variables, self._sums, strict=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import queue
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdistr.tf_internals.remote_calls import schedule
@@ -78,8 +79,12 @@ class Dispatcher:
         return [result for _, result in self._results_of.pop(id(owner), ())]
 
 
+#: Tensors of steps: one for each type, with a row for each step, and those without a static shape.
+Packed = tuple[list[tf.Tensor], list[tf.Tensor]]
+
+
 class Packing:
-    """The packing of a nested value into one tensor per type, in a graph, and the unpacking outside of it.
+    """The packing of nested values of one form, in a graph, into one tensor for each type: few are sent fast.
 
     Tensors whose shape the graph does not know stay as they are.
     """
@@ -89,8 +94,8 @@ class Packing:
         self._places: dict[tf.DType, list[int]] = {}
         self._shapes: list[tf.TensorShape] = []
 
-    def pack(self, value: Any) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Return one tensor for all tensors of a type in ``value``, and the tensors that stay as they are."""
+    def pack(self, value: Any) -> Packed:
+        """Pack the value of one step, in a graph."""
         parts = [tf.convert_to_tensor(part) for part in tf.nest.flatten(value, expand_composites=True)]
         self._form, self._shapes = value, [part.shape for part in parts]
         self._places = {}
@@ -98,24 +103,50 @@ class Packing:
             if part.shape.is_fully_defined():
                 self._places.setdefault(part.dtype, []).append(place)
         together = [
-            tf.concat([tf.reshape(parts[place], [-1]) for place in places], 0)
+            tf.concat([tf.reshape(parts[place], [-1]) for place in places], 0)[tf.newaxis]
             for places in self._places.values()
         ]
         return together, [parts[place] for place in self._alone()]
 
-    def unpack(self, packed: tuple[list[tf.Tensor], list[tf.Tensor]]) -> Any:
-        """Return the value that was packed."""
+    @staticmethod
+    def join(packed: Sequence[Packed]) -> Packed:
+        """Join the packed values of several steps, in a graph."""
+        together = [tf.concat(rows, 0) for rows in zip(*(rows for rows, _ in packed), strict=True)]
+        return together, [part for _, alone in packed for part in alone]
+
+    def unpack(self, packed: Packed) -> Any:
+        """Return the value of one step, in a graph."""
         together, alone = packed
+        flat = [tf.split(row[0], self._sizes(places)) for row, places in self._rows(together)]
+        return self._value(flat, alone, tf.reshape)
+
+    def read(self, packed: Packed) -> list[Any]:
+        """Return the value of each step, as NumPy arrays, outside of a graph."""
+        together, alone = packed
+        arrays = [(rows.numpy(), places) for rows, places in self._rows(together)]
+        count = len(self._alone())
+        return [
+            self._value(
+                [np.split(rows[step], np.cumsum(self._sizes(places))[:-1]) for rows, places in arrays],
+                alone[step * count : (step + 1) * count], np.reshape,
+            )
+            for step in range(len(arrays[0][0]))
+        ]  # fmt: skip
+
+    def _value(self, flat: list[list[Any]], alone: list[Any], reshape: Callable[..., Any]) -> Any:
         parts: list[Any] = [None] * len(self._shapes)
-        for flat, places in zip(together, self._places.values(), strict=True):
-            shapes = [self._shapes[place] for place in places]
-            for place, part, shape in zip(
-                places, tf.split(flat, [shape.num_elements() for shape in shapes]), shapes, strict=True
-            ):
-                parts[place] = tf.reshape(part, shape)
+        for values, places in zip(flat, self._places.values(), strict=True):
+            for place, part in zip(places, values, strict=True):
+                parts[place] = reshape(part, self._shapes[place].as_list())
         for place, part in zip(self._alone(), alone, strict=True):
             parts[place] = part
         return tf.nest.pack_sequence_as(self._form, parts, expand_composites=True)
+
+    def _rows(self, together: list[tf.Tensor]) -> Iterator[tuple[tf.Tensor, list[int]]]:
+        return zip(together, self._places.values(), strict=True)
+
+    def _sizes(self, places: list[int]) -> list[int]:
+        return [self._shapes[place].num_elements() for place in places]
 
     def _alone(self) -> list[int]:
         return [place for place, shape in enumerate(self._shapes) if not shape.is_fully_defined()]

@@ -75,7 +75,7 @@ class WorkerBatch:
         data: The rows of this share, in the structure that Keras takes.
         rows: Number of rows of this share, a float32 scalar.
         all_rows: Number of rows of the whole batch.
-        worker: Index of the worker that has read the batch.
+        worker: Index of the worker that has read the batch; float32, as tensors of one type travel together.
     """
 
     def __init__(self, kind: int, place: tf.Tensor, job: tf.Variable, name: tf.Tensor, spec: Any) -> None:
@@ -90,7 +90,7 @@ class WorkerBatch:
         loaded = tf.cond(has, lambda: True, load)
         with tf.control_dependencies([loaded]):
             parts = tf.nest.flatten(spec, expand_composites=True)
-            types = [tf.float32, tf.float32, tf.int64, *(part.dtype for part in parts)]
+            types = [tf.float32, tf.float32, tf.float32, *(part.dtype for part in parts)]
             self.rows, self.all_rows, self.worker, *values = call(_BATCH, [tf.constant(kind), place], types)
         for scalar in (self.rows, self.all_rows, self.worker):
             scalar.set_shape([])
@@ -117,7 +117,7 @@ def offer_feed(worker: int) -> None:
     def batch(kind: Any, place: Any) -> list[Any]:
         (feed,) = feeds.values()
         rows, all_rows, parts = feed.batch(int(kind), *map(int, place))
-        return [np.float32(rows), np.float32(all_rows), np.int64(worker), *parts]
+        return [np.float32(rows), np.float32(all_rows), np.float32(worker), *parts]
 
     # Names arrive as NumPy arrays without dimensions, or as bytes.
     offer(_HAS, lambda name: np.bool_(_bytes(name) in feeds))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +12,10 @@ import keras
 import tensorflow as tf
 
 from tfdistr.data.pipeline.index_batches import Batches
-from tfdistr.parameter_servers.dispatch import Dispatcher, Packing
+from tfdistr.parameter_servers.dispatch import Dispatcher, Packed, Packing
 from tfdistr.parameter_servers.feed import WorkerBatch
 from tfdistr.parameter_servers.gradients import GradientStep, Outcome
+from tfdistr.strategies.exact.exchange import scale
 from tfdistr.tf_internals import overridden
 
 
@@ -60,6 +63,11 @@ class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 _PLACE = tf.TensorSpec([3], tf.int64)
+#: Number of short steps that a worker makes in one call.
+_AT_ONCE = 8
+#: A step is short if it takes a worker less than these seconds, on average of the last ``_TIMED`` steps.
+#: ``_TRIED`` steps come first: the function for several steps takes time to build.
+_SHORT, _TIMED, _TRIED = 0.02, 16, 200
 
 #: A function that makes the batch of a place (step, number of shares, share), in a graph.
 MakeBatch = Callable[[tf.Tensor], WorkerBatch]
@@ -87,43 +95,68 @@ class OneByOne:
         report: Report | None = None,
     ) -> None:
         self._dispatcher, self._report = dispatcher, report
-        # Each worker has another step ready when it finishes one.
-        self._at_a_time = 2 * workers
+        self._workers, self._updates = workers, model is not None
         self._packing = Packing()
-        self._updates = model is not None
+        self._made, self._ends = 0, deque[float](maxlen=_TIMED)
 
         @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
         def make(place: tf.Tensor) -> Any:
             made = batch(place)
-            outcome = step(made, made.worker)
+            outcome = step(made, tf.cast(made.worker, tf.int64))
             if model is not None:
                 apply_gradients(model, outcome.gradients, step.trained)
                 for variable, value in zip(step.updated, outcome.updates, strict=True):
                     variable.value.assign(value)  # of two simultaneous values, the last counts
             return self._packing.pack(outcome._replace(gradients=[], updates=[]))
 
-        self._make = make.get_concrete_function()
+        @tf.function(input_signature=[_PLACE], autograph=False)  # type: ignore[untyped-decorator]
+        def make_several(place: tf.Tensor) -> Any:
+            return self._packing.join([make(tf.add(place, [step, 0, 0])) for step in range(_AT_ONCE)])
 
-    def run(self, first: int, count: int | None, begin: Begin, end: End) -> None:
-        """Make ``count`` steps, from step ``first`` on, counted over all epochs."""
+        self._make, self._make_several = make.get_concrete_function(), make_several
+
+    def run(self, first: int, count: int | None, begin: Begin, end: End, *, one_by_one: bool = False) -> None:
+        """Make ``count`` steps, from step ``first`` on, counted over all epochs.
+
+        Args:
+            one_by_one: Whether ``begin`` and ``end`` are called for each step as it is made. Otherwise a
+                worker makes several short steps before it reports, since a call takes longer than a step.
+        """
         assert count is not None
-        sent, done, goes_on = 0, 0, True
+        self._ends.clear()
+        sent, done, calls, goes_on = 0, 0, 0, True
         came: dict[int, Outcome] = {}
         while done < (count if goes_on else sent):
-            while goes_on and sent < count and sent - done < self._at_a_time:
-                begin(sent)
-                self._dispatcher.send(self._make, (first + sent, 1, 0), self, sent)
-                sent += 1
+            # Each worker has another call ready when it finishes one.
+            while goes_on and sent < count and calls < 2 * self._workers:
+                several = not one_by_one and count - sent >= 2 * self._workers * _AT_ONCE and self._short()
+                function = self._make_several.get_concrete_function() if several else self._make
+                for step in range(_AT_ONCE if several else 1):
+                    begin(sent + step)
+                self._dispatcher.send(function, (first + sent, 1, 0), self, sent)
+                sent += _AT_ONCE if several else 1
+                calls += 1
             step, packed = self._dispatcher.receive(self)
+            calls -= 1
+            outcomes = self._packing.read(packed)
+            if len(outcomes) == 1:
+                self._ends.append(time.monotonic())
             # Sums depend on their order: a validation has the order of the steps, as one worker makes them.
-            came[done + len(came) if self._updates else step] = self._packing.unpack(packed)
+            came.update(enumerate(outcomes, done + len(came) if self._updates else step))
             while done in came:
                 outcome = came.pop(done)
                 done += 1
+                self._made += 1
                 if self._report is not None:
                     self._report.global_step += 1
                     self._report.local_steps[int(outcome.worker)] += 1
                 goes_on = end(done, [outcome]) and goes_on
+
+    def _short(self) -> bool:
+        """Return whether a step takes so little time that a call for each would take longer."""
+        if self._made < _TRIED or len(self._ends) < _TIMED:
+            return False
+        return (self._ends[-1] - self._ends[0]) / (_TIMED - 1) * self._workers < _SHORT
 
 
 class Together:
@@ -158,17 +191,19 @@ class Together:
             return self._packing.pack(step(batch(place), place[2]))
 
         @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]
-        def apply(gradients: list[list[Any]], updates: list[list[Any]], rows: list[tf.Tensor]) -> None:
-            all_rows = tf.add_n(rows)
-            sums = [_sum(list(parts)) for parts in zip(*gradients, strict=True)]
-            apply_gradients(model, sums, step.trained)
-            for variable, values in zip(step.updated, zip(*updates, strict=True), strict=True):
-                variable.value.assign(_mean(list(values), [count / all_rows for count in rows]))
+        def apply(packed: list[Packed], factor: tf.Tensor) -> None:
+            outcomes = [self._packing.unpack(one) for one in packed]
+            all_rows = tf.add_n([one.rows for one in outcomes])
+            sums = [_sum(list(parts)) for parts in zip(*(one.gradients for one in outcomes), strict=True)]
+            apply_gradients(model, [scale(gradient, factor) for gradient in sums], step.trained)
+            updates = zip(*(one.updates for one in outcomes), strict=True)
+            for variable, values in zip(step.updated, updates, strict=True):
+                variable.value.assign(_mean(list(values), [one.rows / all_rows for one in outcomes]))
 
         self._make, self._apply = make.get_concrete_function(), apply
 
-    def run(self, first: int, count: int | None, begin: Begin, end: End) -> None:
-        """Make ``count`` steps, from step ``first`` on, counted over all epochs."""
+    def run(self, first: int, count: int | None, begin: Begin, end: End, *, one_by_one: bool = False) -> None:
+        """Make ``count`` steps, from step ``first`` on, counted over all epochs, one by one."""
         assert count is not None
         for done in range(count):
             begin(done)
@@ -186,35 +221,37 @@ class Together:
         for share in range(shares):
             place, key = (number, shares, share), (number, share)
             self._dispatcher.send(self._make, place, self, key, lambda: self._current == number)
-        came: dict[int, Outcome] = {}
+        came: dict[int, tuple[Packed, Outcome]] = {}
         empty = 0  # if the rows of a batch are not known before
         while len(came) < self._wanted and len(came) + empty < shares:
             (of, share), packed = self._dispatcher.receive(self)
-            outcome = packed and self._packing.unpack(packed)
             if of != number:
-                self._drop(outcome)
-            elif float(outcome.rows) == 0:
+                self._drop(packed)
+                continue
+            (outcome,) = self._packing.read(packed)
+            if outcome.rows == 0:
                 empty += 1
             else:
-                came[share] = outcome
-        outcomes = [came[share] for share in sorted(came)]
-        gradients = [outcome.gradients for outcome in outcomes]
-        if len(came) + empty < shares:
-            part = sum(float(o.rows) for o in outcomes) / float(outcomes[0].all_rows)
-            gradients = [[_scaled(g, 1 / part) for g in parts] for parts in gradients]
-        self._apply(gradients, [o.updates for o in outcomes], [o.rows for o in outcomes])
+                came[share] = packed, outcome
+        in_order = [came[share] for share in sorted(came)]
+        outcomes = [outcome for _, outcome in in_order]
+        whole = len(came) + empty == shares
+        factor = 1.0 if whole else outcomes[0].all_rows / sum(outcome.rows for outcome in outcomes)
+        self._apply([packed for packed, _ in in_order], tf.constant(factor, tf.float32))
         return outcomes
 
     def settle(self) -> None:
         """Receive the gradients that come too late, after the last step."""
         self._current = -1
         for packed in self._dispatcher.finish(self):
-            self._drop(packed and self._packing.unpack(packed))
+            self._drop(packed)
 
-    def _drop(self, outcome: Outcome | None) -> None:
-        if outcome is None:
+    def _drop(self, packed: Packed | None) -> None:
+        if packed is None:
             self._report.not_computed += 1
-        elif float(outcome.rows) > 0:
+            return
+        (outcome,) = self._packing.read(packed)
+        if outcome.rows > 0:
             self._report.dropped[int(outcome.worker)] += 1
 
 
@@ -248,9 +285,3 @@ def _mean(values: list[tf.Tensor], weights: list[tf.Tensor]) -> tf.Tensor:
     if not values[0].dtype.is_floating:
         return values[0]
     return tf.add_n([v * tf.cast(w, v.dtype) for v, w in zip(values, weights, strict=True)])
-
-
-def _scaled(gradient: Any, factor: float) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor

@@ -280,7 +280,8 @@ def tf_config(
     Args:
         worker: Addresses "host:port" of the workers, in order. A plain string is one address.
         ps: Addresses of the parameter servers, if there are any.
-        chief: Address of the chief, if it is a separate task. Without a chief, worker 0 is the chief.
+        chief: Address of the chief, if it is a separate task. Without a chief, worker 0 is the chief. With
+            `ps` a chief is needed.
         type: The job of the task to build TF_CONFIG for: "chief", "worker", "ps" or "evaluator".
         index: The index of that task in its job, from 0.
 
@@ -400,6 +401,12 @@ def _check_jobs(jobs: Mapping[str, tuple[str, ...]]) -> None:
             "parameter servers.",
             received=f"addresses for {', '.join(jobs) or 'no job'}",
             fix='Add one, like "worker": ["10.0.0.1:2222"]. To train in this process alone, unset TF_CONFIG.',
+        )
+    if "ps" in jobs and "chief" not in jobs:
+        raise ClusterConfigError(
+            "A cluster with parameter servers must have a chief: the task that calls distributed_fit().",
+            received=f"addresses for {', '.join(jobs)}",
+            fix='Add one, like "chief": ["10.0.0.1:2223"]; it may run beside a worker.',
         )
 
 

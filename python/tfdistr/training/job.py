@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr.data.source import Source, describe_source
+from tfdistr.data.source import Source, batches_of, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed, for_data, for_layers
 from tfdistr.training.given_model import given
@@ -244,7 +244,8 @@ class Job:
     def params(self) -> dict[str, Any]:
         """The numbers of the job, as shown in its result."""
         shown = [field.name for field in attrs.fields(Job) if not field.metadata.get("hidden")]
-        return {name: getattr(self, name) for name in shown} | {"checkpoint_every": self.recovery.every}
+        params = {name: getattr(self, name) for name in shown} | {"checkpoint_every": self.recovery.every}
+        return params if self.batch_size is not None else params | {"batches_of": batches_of(self.data)}
 
     @property
     def description(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tfdistr.errors import ArgumentError
 
 JOBS = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 NO_HOSTS: dict[str, str | None] = {"chief": None, "worker": None, "ps": None}
+HOSTS = ["--worker-hosts=b:1", "--chief-host=c:1"]
 
 
 def test_the_command_and_the_module_are_one():
@@ -61,8 +62,8 @@ def test_a_cluster_in_tf_config(monkeypatch):
         (["--cluster", "x", "--ps-hosts", "a:1"], "Give the cluster as a file or as addresses, not as both."),
         (["--cluster", "/nowhere"], "`--cluster` must name a file that can be read."),
         (["--ps-hosts", "a:1"], "A server must know which task of the cluster it is."),
-        (["--type=ps", "--index=1", "--ps-hosts=a:1", "--worker-hosts=b:1"], "`task.index` must"),
-        (["--type=ps", "--index=0", "--ps-hosts=a:1", "--worker-hosts=b:1"], "A cluster with parameter"),
+        (["--type=ps", "--index=1", "--ps-hosts=a:1", *HOSTS], "`task.index` must"),
+        (["--type=ps", "--index=0", "--ps-hosts=a:1", HOSTS[0]], "A cluster with parameter"),
         (["--type", "ps", "--index", "0", "--ps-hosts", "a"], "`cluster.ps[0]` must"),
     ],
 )  # fmt: skip
@@ -87,22 +88,28 @@ def test_a_file_that_is_no_text(tmp_path):
         server_config("ps", 0, str(file), NO_HOSTS)
 
 
-@pytest.mark.parametrize(
-    ("words", "flag"),
-    [
-        (["server", "--job_name", "ps"], "--job_name is now --type"),
-        (["server", "--chief_hosts=a:1"], "--chief_hosts is now --chief-host"),
-        (["run", "--log_dir", "logs", "train.py"], "--log_dir is now --log-dir"),
-        (["run", "--workers", "gpus", "train.py"], "-n/--workers: gpus is now --gpus-per-worker 1"),
-        (["test", "-n", "gpus"], "-n/--workers: gpus is now --gpus-per-worker 1"),
-        (["kubernetes", "write", "--gpus", "1", "train.py"], "--gpus is now --gpus-per-worker"),
-    ],
-)
-def test_a_spelling_that_is_gone_names_the_flag(words, flag, capsys):
-    with pytest.raises(SystemExit) as caught:
-        run(words)
-    assert caught.value.code == 2
-    assert flag in capsys.readouterr().err
+def test_flags_of_scripts_for_tensorflow_1(monkeypatch):
+    taken = []
+    monkeypatch.setattr("tfdistr.servers.server_task.serve", lambda config, **_: taken.append(config))
+    flags = [
+        "--job_name=ps",
+        "--task_index=1",
+        "--ps_hosts=a:1,b:1",
+        "--worker_hosts=c:1",
+        "--chief_host=d:1",
+    ]
+    assert run(["server", *flags]) == 0
+    assert taken == [
+        tfdistr.tf_config(ps=["a:1", "b:1"], worker="c:1", chief="d:1", type="ps", index=1),
+    ]
+
+
+def test_the_help_lists_each_flag_once(capsys):
+    with pytest.raises(SystemExit):
+        run(["run", "--help"])
+    said = capsys.readouterr().out
+    assert "--log-dir" in said
+    assert "--log_dir" not in said
 
 
 def test_flags_of_a_script_are_its_own(tmp_path):

@@ -129,6 +129,12 @@ CLUSTER: list[Case] = [
         (with_jobs(ps=[A]), "addresses for ps"),
         (with_jobs(chief=A, ps=B), "addresses for chief, ps"),
     ),
+    (
+        with_jobs(worker=A, ps=B),
+        "A cluster with parameter servers must have a chief: the task that calls distributed_fit().",
+        "addresses for worker, ps",
+        'Add one, like "chief": ["10.0.0.1:2223"]; it may run beside a worker.',
+    ),
     (with_jobs(wroker=[A]), JOBS_RULE, '"wroker"', "Rename the job, or remove it."),
     (
         with_jobs(master=[A]),

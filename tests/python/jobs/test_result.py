@@ -136,9 +136,9 @@ def test_print_shows_where_a_run_without_logs_is():
 
 
 def test_print_of_one_worker_and_one_epoch():
-    params = PARAMS | {"batch_size": None, "epochs": 1, "workers": 1}
+    params = PARAMS | {"batch_size": None, "batches_of": "data set", "epochs": 1, "workers": 1}
     assert str(result(params=params, run_dir=None, history={"loss": [0.5]})).splitlines() == [
-        "Trained on 1 worker, 1 epoch, batches of the data function, seed 1",
+        "Trained on 1 worker, 1 epoch, batches of the data set, seed 1",
         "  loss: 0.5000",
     ]
 

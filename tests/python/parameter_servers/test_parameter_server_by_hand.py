@@ -6,10 +6,13 @@ import runpy
 import socket
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from clusters import PROGRAMS
+from doc_blocks import blocks
+from paths import ROOT
 from slow import mostly_slow
 from warm import Process
 
@@ -155,6 +158,31 @@ def test_a_chief_ends_although_a_server_is_stopped(processes, chief, stopped, tm
             assert server.wait(timeout=30) == (0 if chief == FAILS else 1)
 
 
+@pytest.mark.slow(reason="starts four processes with TensorFlow")
+def test_the_loop_of_the_page(processes, tmp_path):
+    (block,) = [block for block in blocks(ROOT / "docs/parameter-servers.md") if block.mark == "run by"]
+    assert Path(block.detail) == Path(__file__).relative_to(ROOT)
+    jobs = {
+        job: [f"127.0.0.1:{port}" for port in free_ports(count)]
+        for job, count in {"worker": 2, "ps": 1, "chief": 1}.items()
+    }
+    hosts = [f"{flag_of(job)}={','.join(listed)}" for job, listed in jobs.items()]
+    servers = [
+        processes.start(
+            *COMMAND, "server", f"--job_name={job}", f"--task_index={index}", *hosts, "--chief-timeout=1"
+        )
+        for job, index in (("worker", 0), ("worker", 1), ("ps", 0))
+    ]
+    script = tmp_path / "chief.py"
+    script.write_text(block.code)
+    env = tf_config(**jobs, type="chief", index=0).to_env()
+    output, _ = processes.start(sys.executable, str(script), env=env).communicate(timeout=100)
+    losses = [float(loss) for loss in re.findall(r"^epoch \d: loss ([\d.]+)$", output, re.MULTILINE)]
+    assert len(losses) == 5, output
+    assert losses[4] < 0.5 * losses[0]
+    assert [server.wait(timeout=30) for server in servers] == [1, 1, 1]
+
+
 def test_servers_do_not_wait_for_ever(processes):
     """One whose chief came and is gone, one whose chief never comes, and one whose port is taken."""
     ports = free_ports(6)
@@ -219,7 +247,7 @@ def test_servers_that_do_not_come_are_named():
     ("task", "rule"),
     [
         ({"type": "chief"}, "A server must be a task of the job ps or worker."),
-        ({"type": "ps", "chief": None}, "A cluster with parameter servers must have a chief, workers and"),
+        ({"type": "worker", "ps": None, "chief": None}, "A cluster with parameter servers must have a chief"),
     ],
 )
 def test_tasks_that_are_no_servers(task, rule):

@@ -139,7 +139,6 @@ def test_valid_addresses(address: str) -> None:
         ({"chief": C, "worker": [A], "ps": [B]}, ("chief", 0), 1, None, True, C),
         ({"chief": C, "worker": [A], "ps": [B]}, ("worker", 0), 1, 0, False, A),
         ({"chief": C, "worker": [A], "ps": [B]}, ("ps", 0), 1, None, False, B),
-        ({"worker": [A], "ps": [B]}, ("worker", 0), 1, 0, True, A),
     ],
 )
 def test_roles(

@@ -47,7 +47,7 @@ values = st.recursive(
 def valid_configs(draw: st.DrawFn) -> ClusterConfig:
     addresses = draw(unique_addresses)
     chief = addresses[:1] if len(addresses) > 2 and draw(st.booleans()) else []
-    ps = addresses[-1:] if len(addresses) > 1 and draw(st.booleans()) else []
+    ps = addresses[-1:] if chief and draw(st.booleans()) else []
     jobs = {"chief": chief, "worker": addresses[len(chief) : len(addresses) - len(ps)], "ps": ps}
     type = draw(st.sampled_from([job for job in jobs if jobs[job]]))
     index = draw(st.integers(0, len(jobs[type]) - 1))

@@ -25,10 +25,10 @@ WORKER_0 = {"type": "worker", "index": 0}
 
 
 def test_one_task() -> None:
-    config = tf_config(worker=[A, B], ps=C, type="ps", index=0)
+    config = tf_config(worker=[A, B], ps=C, chief="d:1", type="ps", index=0)
     assert isinstance(config, ClusterConfig)
     assert config.to_dict() == {
-        "cluster": {"worker": [A, B], "ps": [C]},
+        "cluster": {"chief": ["d:1"], "worker": [A, B], "ps": [C]},
         "task": {"type": "ps", "index": 0},
     }
     assert tf_config(worker=(A, B), type="evaluator", index=0).task == Task("evaluator", 0)

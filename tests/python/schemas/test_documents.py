@@ -143,7 +143,7 @@ def test_job_json_says_what_the_job_is(job) -> None:
 
 
 def test_tf_config_of_all_tasks() -> None:
-    for config in tf_config(worker=["a:1", "b:1"], ps="c:1"):  # type: ignore[union-attr]
+    for config in tf_config(worker=["a:1", "b:1"], ps="c:1", chief="d:1"):  # type: ignore[union-attr]
         document = json.loads(config.to_json())
         validate("tf_config", document)
         assert normalise("tf_config", document) == document

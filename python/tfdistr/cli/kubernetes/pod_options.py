@@ -166,9 +166,7 @@ class Pods:
     in_image: bool = option(check_bool, default=False, help="the script is a path in the image")
     cores_per_worker: int | None = option(check_optional_int, help="cores of a pod")
     memory: str | None = option(_memory, help="memory of a pod, such as 8Gi", metavar="AMOUNT")
-    gpus_per_worker: int = option(
-        check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod", gone=["--gpus"]
-    )
+    gpus_per_worker: int = option(check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod")
     volume: str | None = option(help="a PersistentVolumeClaim for checkpoints", metavar="CLAIM")
     run_dir: str | None = option(_run_dir, help="the folder of the checkpoints in the volume", metavar="DIR")
     max_restarts: int = option(
