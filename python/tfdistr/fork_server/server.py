@@ -121,11 +121,13 @@ _POLL_INTERVAL = 1.0  # seconds between two checks of the session
 _MOST_REQUESTS = 256  # that may arrive at the same time
 _STDIN = 0
 # The imports of a worker before its first step. None of them sets up devices. mpi4py is not among them: its
-# import would start MPI here, or, without that, would not start MPI in programs that rely on it.
+# import would start MPI here, or, without that, would not start MPI in programs that rely on it. Nor is the
+# program of a worker, which runs as a script.
 _MODULES = (
     "tensorflow", "keras", "tfdistr.training.tasks", "tfdistr.strategies.registry",
     "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result_files",
-    "tfdistr.jobs.strategy_runners", "tfdistr.jobs.worker", "cloudpickle", "jsonschema",
+    "tfdistr.jobs.strategy_runners", "tfdistr.collectives.mpi.world", "tfdistr.supervision.reporting",
+    "cloudpickle", "jsonschema",
 )  # fmt: skip
 
 
@@ -166,17 +168,14 @@ def serve(folder: str, listener: int) -> list[str]:
 
 def main() -> None:
     """Serve, and in a fork run the requested program as the interpreter would."""
-    if not sys.flags.safe_path:
-        del sys.path[0]  # the session's folder: its modules are the user's
     preload(sys.argv[1])
     program = serve(sys.argv[1], int(sys.argv[2]))
-    is_module = program[0] == "-m"
-    sys.argv = program[is_module:]
-    if not sys.flags.safe_path:
-        sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(program[0])))
-    if is_module:
+    if program[0] == "-m":
+        sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
+        sys.argv = program
+        sys.path.insert(0, os.path.dirname(os.path.abspath(program[0])))
         runpy.run_path(os.path.abspath(program[0]), run_name="__main__")
 
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 MOST = 4
 """The most servers of a session on one host; the least recently used server ends to make room."""
-_PYTHON = ("-m", "tfdistr.fork_server.server")
+_PYTHON = ("-P", "-m", "tfdistr.fork_server.server")
 _R = ("-e", "tfdistr:::fork_server()")
 _LONGEST = 70  # characters of a temporary folder: the name of a socket has at most 107 bytes
 #: An argument without a meaning: a fork writes its command there in the process table.
@@ -305,9 +305,11 @@ def _split(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | 
     if os.path.basename(program) == "Rscript":
         flags = list(itertools.takewhile(lambda word: word.startswith("--"), arguments))
     argv = tuple(arguments[len(flags) :])
-    if program == sys.executable and argv and (argv[0] == "-m" or not argv[0].startswith("-")):
-        return (program, *_PYTHON), argv
-    if program != sys.executable and flags and argv:
+    if program == sys.executable:
+        argv = argv[1:] if argv[:1] == ("-P",) else argv
+        known = argv and (argv[0] == "-m" or not argv[0].startswith("-"))
+        return ((program, *_PYTHON), argv) if known else None
+    if flags and argv:
         return (program, *flags, *_R), argv
     return None
 

@@ -6,11 +6,14 @@ Programs that run by their path read this file by its path, so it uses the stand
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 LONGEST = 1 << 24
 """Bytes of a partial line that are kept."""
 _LAST_BYTES = 65536
+#: What TensorFlow logs on a machine without a GPU, and what abseil logs before that.
+_OF_CUDA = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ cud\w+\.cc:\d+\]|WARNING: All log messages before absl::")
 
 
 class LineReader:
@@ -60,7 +63,10 @@ class Tail:
 
 
 def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
-    """Read the last lines of a file that are not empty. The list is empty if there is no such file."""
+    """Read the last lines of a log that are not empty, without those of TensorFlow that look for CUDA.
+
+    The list is empty if there is no such file.
+    """
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -68,7 +74,7 @@ def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
             lines = [_text(line) for line in file.read().split(b"\n")]
     except FileNotFoundError:
         return []
-    return [line for line in lines if line.strip()][-count:]
+    return [line for line in lines if line.strip() and not _OF_CUDA.match(line)][-count:]
 
 
 def _text(line: bytes) -> str:

@@ -51,7 +51,7 @@ def test_a_server_that_dies_takes_its_job_along_and_is_named(tmp_path: Path) -> 
 @pytest.mark.usefixtures("_small_servers")
 def test_stop_warm_workers(tmp_path: Path) -> None:
     first = states(tmp_path / "first", 1)[0]["parent"]
-    folder = Path(Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[3].decode())
+    folder = Path(Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[4].decode())
     assert folder.stat().st_mode & 0o777 == 0o700
     tfdistr.stop_warm_workers()
     assert not is_there(first)

@@ -14,7 +14,9 @@ from typing import Any
 from paths import WORKERS
 
 #: Serves forks that need no TensorFlow, in the place of `servers._PYTHON`: it is there at once.
-SMALL_SERVER = ("-c", "import tfdistr.fork_server.server as server; server._MODULES = (); server.main()")
+SMALL_SERVER = (
+    "-P", "-c", "import tfdistr.fork_server.server as server; server._MODULES = (); server.main()",
+)  # fmt: skip
 CARRIERS = ["processes", "warm"]
 
 

@@ -177,3 +177,11 @@ def test_last_lines_of_a_long_file(tmp_path: Path) -> None:
     path.write_text("".join(f"line {number}\n\n" for number in range(100_000)))
     assert last_lines(path, 2) == ["line 99998", "line 99999"]
     assert last_lines(tmp_path / "none", 2) == []
+
+
+def test_last_lines_are_not_those_about_cuda(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    about = "E0000 00:00:1795953295.859829     788 cuda_platform.cc:52] failed call to cuInit: INTERNAL"
+    first = "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
+    path.write_text("\n".join([first, "E0000 of mine", about, ""]))
+    assert last_lines(path, 2) == ["E0000 of mine"]

@@ -44,8 +44,10 @@ _HOST = "127.0.0.1"
 BY_MEMORY = {"UCX_TLS": "self,sm", "FI_PROVIDER": "shm"}
 # All transports of UCX and libfabric for processes of one machine.
 _MEMORY = {"self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
-#: The program of a Python worker; the run directory and the index of the worker follow.
-WORKER = (sys.executable, "-m", "tfdistr.jobs.worker")
+#: The program of a Python worker; the run directory and the index of the worker follow. "-P": a module in the
+#: working directory, which another user may have put there, is not for the interpreter. The job has the paths
+#: of the session's modules.
+WORKER = (sys.executable, "-P", "-m", "tfdistr.jobs.worker")
 
 
 @attrs.frozen(kw_only=True)

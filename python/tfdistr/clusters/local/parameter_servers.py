@@ -15,7 +15,7 @@ from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, Task, tf_config
 
 _HOST = "127.0.0.1"
-_SERVER = (sys.executable, "-m", "tfdistr.parameter_servers.server_process")
+_SERVER = (sys.executable, "-P", "-m", "tfdistr.parameter_servers.server_process")
 
 
 class LocalServers(Cluster):
