@@ -293,8 +293,8 @@ class Collectives(ABC):
         """Leave the peers after a reported failure, because this process will exit."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Free the shared resources of the workers, when all workers have finished."""
+    def close(self) -> bool:
+        """Free the shared resources of the workers, when all have finished; return whether all do so."""
 
     def _mean(self, value: Any) -> Any:
         if isinstance(value, tf.IndexedSlices):

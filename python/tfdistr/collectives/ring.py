@@ -162,8 +162,9 @@ class TensorFlowCollectives(Collectives):
     def abandon(self) -> None:
         self._say_goodbye()
 
-    def close(self) -> None:
+    def close(self) -> bool:
         self._say_goodbye()  # the coordination service ends with the process
+        return True
 
     def _say_goodbye(self) -> None:
         if self._lifelines is not None:

@@ -80,8 +80,8 @@ def _train(
 
 def _leave(joined: list[WorkerStrategy]) -> None:
     for strategy in joined:
-        strategy.leave()
-        finish()
+        if strategy.leave():
+            finish()
 
 
 def main() -> None:

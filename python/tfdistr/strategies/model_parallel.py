@@ -137,10 +137,11 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
         """Bring the layers of a model to their places."""
         self.place(model, data)
 
-    def leave(self) -> None:
+    def leave(self) -> bool:
         """Dismiss the workers."""
         if self._config is not None:
             dismiss_servers(self._config)
+        return True
 
     @property
     def config(self) -> ClusterConfig | None:

@@ -351,29 +351,32 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             at_exit.unregister(self.leave)
             self.extended.collectives.report_failure(message)
 
-    def leave(self) -> None:
+    def leave(self) -> bool:
         """Wait at most a minute until the peers are done: TensorFlow aborts a process whose peer has exited.
+
+        Return whether they are: else MPI must not be ended, since it would wait for them.
 
         Peers that are not done hear that this program has ended. The process calls it itself when it exits. A
         process that fails does not wait: it reports to its peers.
         """
         self.left = True
         if self.num_workers == 1:
-            return
+            return True
         at_exit.unregister(self.leave)
         error = getattr(sys, "last_value", None)
         if error is not None and not hasattr(sys, "ps1"):
             self.report_failure(peer_message(error, self.worker_index, self.tasks))
             self.extended.collectives.abandon()
-            return
+            return False
         try:
             self.barrier("tfdistr/leave", EXIT_TIMEOUT)
         except ClusterStartError as error:
             if isinstance(error.__cause__, tf.errors.DeadlineExceededError):
                 self.extended.collectives.pass_on(report_early_end(self.worker_index))
-            return
+            return False
         with contextlib.suppress(tf.errors.OpError):
-            self.extended.collectives.close()
+            return bool(self.extended.collectives.close())
+        return False
 
     def _check_used(self) -> None:
         """Exit with status 1 if Keras trained in this process, but not under this strategy."""

@@ -73,8 +73,8 @@ class WorkerStrategy(Peer, Protocol):
     def variables_beside(self) -> Sequence[tf.Variable]:
         """Variables outside the model that a checkpoint must have."""
 
-    def leave(self) -> None:
-        """Wait for the peers to be done."""
+    def leave(self) -> bool:
+        """Wait for the peers to be done, and return whether they are."""
 
 
 class OneProcessStrategy:
@@ -101,8 +101,9 @@ class OneProcessStrategy:
     def report_failure(self, message: str) -> None:
         """Do nothing: there are no peers."""
 
-    def leave(self) -> None:
+    def leave(self) -> bool:
         """Do nothing: there are no peers."""
+        return True
 
 
 class SingleWorker(OneProcessStrategy):

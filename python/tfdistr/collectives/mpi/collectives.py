@@ -256,7 +256,7 @@ class MpiCollectives(Collectives):
             time.sleep(1.0)  # the peers can print their errors
             MPI.COMM_WORLD.Abort(1)  # otherwise MPI would wait for them forever at exit
 
-    def close(self) -> None:
+    def close(self) -> bool:
         together = self._all_close()
         if together:
             self._sums.free()
@@ -264,6 +264,7 @@ class MpiCollectives(Collectives):
             self._lifelines.say_goodbye()
             if together:
                 self._end()
+        return together
 
     def _all_close(self) -> bool:
         """Return whether all ranks close. If one has failed, freeing would wait for it for ever."""
