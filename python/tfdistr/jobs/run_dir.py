@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tfdistr.checkpoint.folder import DESCRIPTION
 from tfdistr.checkpoint.lock import LOCK, RunLock, in_use, is_in_use
 from tfdistr.checkpoint.object_store import is_url
 from tfdistr.clusters.worker_process import log_path
@@ -102,7 +104,9 @@ def _is_free(folder: Path, *, resume: bool) -> bool:
     """Return whether a job may use a folder: it is new or empty, or has the run to resume."""
     if not folder.exists() or (resume and is_run(folder)):
         return True
-    return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
+    # A job that was killed before it had begun leaves no more than these.
+    begun = re.compile(rf"{LOCK}(-\w+)?|{re.escape(DESCRIPTION)}\.partial")
+    return folder.is_dir() and all(begun.fullmatch(path.name) for path in folder.iterdir())
 
 
 def refused(folder: str, earlier: bool, *, resume: bool) -> ArgumentError:

@@ -67,7 +67,7 @@ _LINES, _BYTES = 64, 4 * LONGEST  # of one connection; a worker sends one or two
 _MORE = 256  # connections beside those of the tasks
 _SHOWN = 8  # missing tasks in a message
 # The errors from messages of a foreign process, or from a lost worker.
-_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError)
+_NOT_ONE_OF_US = (OSError, ValueError, TypeError, KeyError, RecursionError)
 
 log = logging.getLogger("tfdistr")
 

@@ -154,7 +154,7 @@ def send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
 
 async def lookup(host: str, port: int) -> list[Any]:
     """Look up a host's addresses on a separate thread. The loop's pool would wait for a lookup that hangs."""
-    with contextlib.suppress(OSError):  # an address needs no lookup, and so no thread
+    with contextlib.suppress(OSError, UnicodeError):  # an address needs no lookup, and so no thread
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Any] = loop.create_future()

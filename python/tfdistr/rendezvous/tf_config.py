@@ -176,6 +176,11 @@ def split_address(address: str, field: str = "address") -> tuple[str, int]:
             'have a host of letters, digits, "-", "_" and ".", or a valid IP address',
             'Write it like "node-1:2222" or "10.0.0.1:2222".',
         )
+    if len(host) > 253 or max(map(len, host.split("."))) > 63:
+        refuse(
+            "have a host of at most 253 characters, and at most 63 between two dots",
+            "Correct the name: no other can be looked up.",
+        )
     known = f"[{host}]" if ":" in host else host
     if not port:
         refuse("have a port", f'Add the port that this task listens on, like "{known}:2222".')

@@ -221,6 +221,11 @@ ADDRESS: list[Case] = [
         "Remove spaces and line ends; one string holds one address.",
         *(" a:1", "a:1\n", "a :1", "a:1,\tb:1", "a:1\u00a0", " "),
     ),
+    *addresses(
+        "have a host of at most 253 characters, and at most 63 between two dots",
+        "Correct the name: no other can be looked up.",
+        *(f"{'a' * 64}:1", f"a.{'b' * 64}.c:1"),
+    ),
     *addresses('be "host:port", without a scheme or a path', ADDRESS_FIX, "grpc://a:1", "a:1/", "/a:1"),
     *addresses(
         'have a host of letters, digits, "-", "_" and ".", or a valid IP address',

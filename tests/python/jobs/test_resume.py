@@ -300,6 +300,16 @@ def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(
     ]
 
 
+def test_a_job_that_was_killed_before_it_had_begun_is_in_nobodys_way(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    for name in ("run.json.partial", "lock-0a1b"):
+        (run / name).write_text("{")
+    train(run, resume=True)
+    assert (run / "run.json").is_file()
+    assert not (run / "run.json.partial").exists()
+
+
 def test_a_cluster_without_a_worker():
     gpus = LocalCluster(workers=3, gpus=("0", "1", "2"))
     assert gpus.without(1, 2) == LocalCluster(workers=2, gpus=("0", "2"))

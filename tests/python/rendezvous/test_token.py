@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 
 import pytest
@@ -18,6 +19,28 @@ OWN = {"token": "a token of this job"}
 
 def test_processes_with_the_same_token_meet():
     assert run(addresses(3), 0, 1, 2, of_0=OWN, of_1=OWN, of_2=OWN) == ["all are there"] * 3
+
+
+def test_what_python_can_read_and_not_write_proves_nothing_and_is_not_logged(capfd):
+    tasks = addresses(2)
+    port = int(tasks["worker 0"].rpartition(":")[2])
+
+    def disturb() -> None:
+        for depth in range(960, 1000):  # the limit depends on the calls before it
+            nested = b"[" * depth + b"]" * depth
+            for _ in range(200):
+                try:
+                    with socket.create_connection(("127.0.0.1", port), 5) as sent:
+                        sent.sendall(b'{"proof": "x", "nonce": "y", "hello": %b}\n' % nested)
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    assert run(tasks, 0, 1, of_0=OWN, of_1=OWN | {"wait": 2}) == ["all are there"] * 2
+    thread.join()
+    assert "RecursionError" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("other", [{}, {"token": "another"}], ids=["none", "another"])
