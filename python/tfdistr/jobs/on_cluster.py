@@ -121,7 +121,25 @@ def _fit(
         summary.recall(complete)
         result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
         return stored.note(result) if stored else result
-    job.save(run_dir)
+    try:
+        job.save(run_dir)
+        return _train(job, cluster, caller, program, run_dir, stored, backend, summary)
+    finally:
+        Job.remove(run_dir)
+
+
+def _train(
+    job: Job,
+    cluster: Cluster,
+    caller: Caller,
+    program: WorkerProgram,
+    run_dir: Path,
+    stored: StoredRun | None,
+    backend: Backend,
+    summary: Summary,
+) -> Outcome:
+    """Train the job that is saved in ``run_dir``, and collect its result."""
+    recovery = job.recovery
     write_job(job, run_dir, cluster.workers)
     write_backend(backend, run_dir)
     if stored:

@@ -30,7 +30,7 @@ from tfdistr.utils.arguments import (
 )
 from tfdistr.utils.describe import describe
 from tfdistr.utils.function_files import FunctionByName, FunctionOfFile
-from tfdistr.utils.pickles import load_value, save_value
+from tfdistr.utils.pickles import load_value, remove_value, save_value
 from tfdistr.utils.trackers import check_not_sent
 
 if TYPE_CHECKING:
@@ -310,6 +310,12 @@ class Job:
         save_value(self.settings, run_dir, _SETTINGS)
         # A separate file: the strategy must be made before the rest of the job uses TensorFlow.
         save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
+
+    @staticmethod
+    def remove(run_dir: Path) -> None:
+        """Remove what ``save`` has written: the data may be large, and no worker reads it any more."""
+        for name in (_NAME, _SETTINGS, _STRATEGY):
+            remove_value(run_dir, name)
 
     @staticmethod
     def load_strategy(

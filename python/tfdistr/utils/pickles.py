@@ -57,6 +57,12 @@ def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
         file.write(content.getbuffer())
 
 
+def remove_value(run_dir: str | os.PathLike[str], name: str) -> None:
+    """Remove the files of a value, if they are there."""
+    for suffix in ("buffers", "pkl"):
+        Path(run_dir, f"{name}.{suffix}").unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def _writing(path: Path, size: int) -> Iterator[None]:
     with writing(path, "A file for the workers", needed=lambda: size, fix=BEFORE_START):
