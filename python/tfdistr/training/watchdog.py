@@ -110,6 +110,8 @@ class Watchdog:
 
     def _watch(self) -> None:
         assert self._timeout is not None
+        # Later than faulthandler in the worker to blame: else this one would be blamed.
+        second = self._timeout + max(self._timeout, LAST_RESORT) + REACTION
         seen: float | None = None
         behind: list[int] = []
         while not self._end.wait(min(_POLL_INTERVAL, self._timeout / 4)):
@@ -117,7 +119,7 @@ class Watchdog:
                 seen = None
                 self._moved_on()
             waited = time.monotonic() - self._last
-            if waited < self._timeout or (seen == self._last and waited < 2 * self._timeout + REACTION):
+            if waited < self._timeout or (seen == self._last and waited < second):
                 continue
             last = self._last
             if seen != last:

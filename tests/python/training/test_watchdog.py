@@ -55,6 +55,12 @@ def test_a_main_thread_that_keeps_the_interpreter_is_ended_with_its_stack():
     assert (ended.returncode, ended.stdout) == (1, "")
 
 
+def test_a_worker_that_waits_is_not_blamed_before_the_last_resort_of_its_peer():
+    ended, seconds = run("waits")
+    assert "has made none for 10 s; it waits for worker 0. Its main thread" in ended.stdout
+    assert 7 < seconds < 25
+
+
 FIT = """
 import time, keras, numpy as np, tfdistr
 def model():

@@ -4,8 +4,10 @@ import ctypes
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 from tfdistr.errors import StepTimeoutError
+from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.training import watchdog
 from tfdistr.utils import processes
 
@@ -29,11 +31,21 @@ def stuck() -> None:
                 raise
 
 
+class Waits(OneProcessStrategy):
+    """Worker 1, which waits for worker 0; that one holds the interpreter's lock, and has its last resort."""
+
+    worker_index, num_workers = 1, 2
+    collectives = SimpleNamespace(behind=lambda: [0], moved_on=lambda: None)
+
+
+WORKER = None
+if WHERE == "waits":
+    WORKER, watchdog.LAST_RESORT = Waits(), 6.0
 if WHERE == "ignores":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 watchdog.on_failure(lambda error, text: print(f"last words: {text.splitlines()[0]}", flush=True))
 try:
-    with watchdog.Watchdog(TIMEOUT):
+    with watchdog.Watchdog(TIMEOUT, WORKER):
         ctypes.PyDLL(None).sleep(30) if WHERE == "in C with the lock" else stuck()
     print("ended well")
 except StepTimeoutError as error:
