@@ -12,6 +12,7 @@ import os
 import runpy
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,6 +73,8 @@ class Forked:
         try:
             self._connection.settimeout(TIMEOUT)
             self._connection.connect(server)
+            if user_of(self._connection) != os.geteuid():  # it would get the environment and open files
+                raise OSError(f"the process at {server} is of another user")
             with open(os.devnull, "rb") as empty:
                 send(self._connection, request, [empty.fileno(), output, output, *named.values()])
             answer = next(self._messages(block=True), None)
@@ -155,6 +158,12 @@ def send(connection: socket.socket, message: Mapping[str, Any], files: Sequence[
         data = data[sent:]
     if data:  # an empty send would fail if a server has refused and closed
         connection.sendall(data)
+
+
+def user_of(connection: socket.socket) -> int:
+    """Return the id of the user whose process is at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
 
 
 def _umask() -> int:

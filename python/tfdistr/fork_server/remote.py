@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import sys
 import tempfile
 
@@ -23,6 +24,9 @@ def main() -> None:
     if not line.endswith(b"\n"):
         sys.exit("the session ended")
     start = json.loads(line)
+    mode = os.stat("/tmp").st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        sys.exit("all users can replace what is in /tmp")
     folder = tempfile.mkdtemp(prefix="tfdistr-warm-", dir="/tmp")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"{folder}/socket")

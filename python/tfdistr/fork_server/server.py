@@ -21,13 +21,12 @@ import selectors
 import shutil
 import signal
 import socket
-import struct
 import sys
 import time
 from typing import Any, NoReturn
 
 from tfdistr.fork_server.child import become, threads, why_unsafe
-from tfdistr.fork_server.client import send
+from tfdistr.fork_server.client import send, user_of
 from tfdistr.utils.processes import end_with_parent
 
 _SECONDS = 10.0  # in which all of a request must arrive
@@ -242,7 +241,7 @@ class _ForkServer:
             client, _ = self._listener.accept()
         except OSError:  # it has exited, or this process has too many files
             return
-        if _user_of(client) != os.geteuid() or len(self._requests) >= _MOST_REQUESTS:
+        if user_of(client) != os.geteuid() or len(self._requests) >= _MOST_REQUESTS:
             client.close()
             return
         request = ForkRequest(client)
@@ -339,11 +338,6 @@ class _ForkServer:
             self._kill(child)
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
-
-
-def _user_of(client: socket.socket) -> int:
-    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from tfdistr.utils import at_exit
 from tfdistr.utils.interrupts import uninterrupted
 from tfdistr.utils.log_tail import last_lines
 from tfdistr.utils.processes import wait_or_kill
+from tfdistr.utils.trusted_files import check_parents
 
 log = logging.getLogger("tfdistr")
 T = TypeVar("T")
@@ -317,6 +318,7 @@ def _split(command: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | 
 def _make_folder() -> Path:
     """Create a folder that only this user can enter, with a path short enough for a socket."""
     folder = tempfile.gettempdir()
+    check_parents(Path(folder, "tfdistr"), temporary=True)
     return Path(tempfile.mkdtemp(prefix="tfdistr-warm-", dir=folder if len(folder) < _LONGEST else "/tmp"))
 
 

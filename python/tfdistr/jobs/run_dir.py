@@ -28,8 +28,12 @@ def temporary_run_dir(cluster: Any = None) -> Path:
     """Make a folder for a job, which is removed at exit.
 
     For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
+
+    Raises:
+        ArgumentError: All users can replace the folder.
     """
     parent = os.getcwd() if _is_elsewhere(cluster) else tempfile.gettempdir()
+    check_parents(Path(parent, "tfdistr"), temporary=True)
     with writing(parent, "A temporary run directory", fix=BEFORE_START):
         folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
     _temporary.add(folder)

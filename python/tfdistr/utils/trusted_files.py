@@ -22,18 +22,25 @@ def why_foreign(status: os.stat_result) -> str | None:
     return None
 
 
-def check_parents(folder: Path) -> None:
-    """Refuse a folder, which need not exist yet, that every user can replace, or a folder above it."""
+def check_parents(folder: Path, *, temporary: bool = False) -> None:
+    """Refuse a folder, which need not exist yet, that every user can replace, or a folder above it.
+
+    Args:
+        temporary: Whether it is a temporary folder, which the user has not named.
+    """
     for parent in dict.fromkeys([*folder.parents, *folder.resolve().parents]):
         try:
             mode = parent.stat().st_mode
         except OSError:  # it will be made, for this user alone
             continue
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            what = "The folder for temporary files" if temporary else "`run_dir`"
             raise ArgumentError(
-                "`run_dir` must not be replaceable by all users: files in it are executed.",
+                f"{what} must not be replaceable by all users: files in it are executed.",
                 received=f"{folder}, in {parent}, to which all users can write (mode {stat.S_IMODE(mode):o})",
-                fix=f"Run: chmod o-w {parent}. Or name a folder elsewhere.",
+                fix=f"Run: chmod +t {parent}. Or set TMPDIR to a folder of your own, and start again."
+                if temporary
+                else f"Run: chmod o-w {parent}. Or name a folder elsewhere.",
             )
 
 

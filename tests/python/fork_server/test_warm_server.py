@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +112,7 @@ def test_a_server_ends_with_its_session(tmp_path: Path, number: signal.Signals, 
 #: A server with little to import, which ends soon.
 SERVER = """
 import sys
+import tempfile
 from tfdistr.fork_server import server
 server._MODULES = ()
 server.IDLE = float(sys.argv[3].strip() or 60)
@@ -192,7 +195,8 @@ def test_only_its_user_gets_forks(tmp_path: Path) -> None:
             opened.chmod(0o755)
         os.chmod(path, 0o777)
         ask = (
-            "import sys; sys.path.insert(0, sys.argv[1]); import client\n"
+            "import os, sys; sys.path.insert(0, sys.argv[1]); import client\n"
+            "client.user_of = lambda connection: os.geteuid()\n"  # it would refuse the server first
             "try: client.Forked(sys.argv[2], ['-m', 'this'], env={}, output=1); print('forked')\n"
             "except client.Refused as error: print(error)"
         )
@@ -293,6 +297,38 @@ def test_no_answer_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         listener.listen()
         with pytest.raises(Refused, match=r"it does not answer \(timed out\)"):
             Forked(str(tmp_path / "socket"), ["-m", "this"], env={}, output=output.fileno())
+
+
+FOREIGN = """
+import os, socket, sys
+os.setuid(65534)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listens", flush=True)
+client, _ = listener.accept()
+print(len(client.recv(1 << 20)), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
+def test_nothing_is_sent_to_the_process_of_another_user(tmp_path: Path) -> None:
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        place.chmod(0o777)
+        socket_of_others = str(place / "socket")
+        command = [sys.executable, "-c", FOREIGN, socket_of_others]
+        with (
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as foreign,
+            open(os.devnull, "wb") as output,
+        ):
+            assert foreign.stdout is not None
+            assert foreign.stdout.readline() == "listens\n"
+            with pytest.raises(Refused, match=f"the process at {socket_of_others} is of another user"):
+                Forked(socket_of_others, ["-m", "this"], env={"SECRET": "1"}, output=output.fileno())
+            assert foreign.stdout.read() == "0\n"
+    finally:
+        shutil.rmtree(place)
 
 
 def test_a_session_has_a_few_servers_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.clusters.rank_guard import MARK, SPEC
 from tfdistr.clusters.rank_guard import __file__ as guard
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrError
+from tfdistr.fork_server import servers
 from tfdistr.jobs.result_files import load_history
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.schemas import load_schema
@@ -120,6 +121,17 @@ def test_a_folder_above_the_run_directory_to_which_all_users_can_write(tmp_path,
     assert caught.value.received == f"{wanted}, in {shared}, to which all users can write (mode 777)"
     assert caught.value.fix.startswith(f"Run: chmod o-w {shared}.")
     assert not wanted.parent.exists()  # nothing was written
+
+
+def test_a_folder_for_temporary_files_that_all_users_can_replace(tmp_path, monkeypatch):
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for make in (temporary_run_dir, servers._make_folder):
+        with pytest.raises(ArgumentError) as caught:
+            make()
+        assert caught.value.message.startswith("The folder for temporary files must not be replaceable by")
+        assert caught.value.fix.startswith(f"Run: chmod +t {tmp_path}. Or set TMPDIR")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
