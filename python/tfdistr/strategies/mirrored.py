@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
+from tfdistr.strategies.end_of_data import warn_at_early_end
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
@@ -112,6 +113,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
                 check_model(call.model)
         if call is not None:
             let_keras_build(call.model)
+            warn_at_early_end(call, is_chief=True)
         distributed = super().experimental_distribute_dataset(dataset, options)
         if call is None or not has_known_shapes(dataset.element_spec):
             return distributed
