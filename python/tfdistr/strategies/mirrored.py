@@ -27,6 +27,7 @@ from tfdistr.strategies.exact.loss_weighting import (
     without_stand_in,
 )
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.mean_loss import warn_of_means
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.utils.describe import describe
 
@@ -125,7 +126,8 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
         if self.num_replicas_in_sync > 1 and tf_internals.keras_prediction(fn) is not None:
             return super().run(self.extended.predicting(fn), args=args, kwargs=kwargs, options=options)
         if keras_step is None or self.num_replicas_in_sync == 1:
-            return super().run(fn, args=args, kwargs=kwargs, options=options)
+            with warn_of_means(self.num_replicas_in_sync, "devices"):
+                return super().run(fn, args=args, kwargs=kwargs, options=options)
         model, fn = keras_step
         with self.extended.exact_steps(model, args[0]) as in_replica:
 
