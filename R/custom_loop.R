@@ -105,8 +105,10 @@ num_workers <- function() {
 #'   and L2 of the weights.
 #'
 #' Call both in the function that `strategy$run()` runs. Keras's `optimizer$apply()` **sums** the gradients of
-#' the replicas there, so each replica must compute its part of the loss of one worker. Without a strategy
-#' they give the mean and the sum. In a step of Keras's `fit` use `compute_loss()` instead.
+#' the replicas there, so each replica must compute its part of the loss of one worker. On N replicas, the
+#' mean of `losses` in place of `average_loss()` gives N times the gradients. If `tf_function()` traces such a
+#' step, a warning says so. Without a strategy they give the mean and the sum. In a step of Keras's `fit` use
+#' `compute_loss()` instead.
 #'
 #' Further dimensions of `losses`, such as those of an image, are averaged, so that the loss does not grow
 #' with the size of the image. As in Keras, weighted losses are divided by the number of examples, not by

@@ -2,10 +2,11 @@
 
 #' Compute the number of steps in an epoch
 #'
-#' An epoch is one pass over the examples. Every step uses one **global** batch, and each worker has a part of
-#' it: the number of workers does not change the number of steps. The formula `len(x) // batch_size
-#' * num_workers`, which some texts use, is wrong: with 1,000 examples, a global batch of 256 and 4 workers an
-#' epoch has 4 steps; the formula gives 12, in which every example is used three times.
+#' An epoch is one pass over the examples. The number of workers does not change the number of steps: every
+#' step uses one **global** batch, and each worker has a part of it. Some texts use the formula
+#' `length(x) %/% batch_size * num_workers`, which is wrong. With 1,000 examples, a global batch of 256 and 4
+#' workers, an epoch has 4 steps. The formula gives 12, in which every example is used three times. If
+#' `batch_size` is the batch of each worker, 64, the formula gives 60 steps for a pass of 4.
 #'
 #' The last batch of a pass has the remaining examples, or is dropped with `drop_remainder`. With shuffling,
 #' every epoch drops other examples. With `steps_per_epoch` in [distributed_fit()] the data is repeated, and

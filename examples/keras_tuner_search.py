@@ -8,9 +8,9 @@ may train as it likes: it returns the number that the search makes small.
 
 import sys
 
-import keras_tuner
-
 import tfdistr
+
+import keras_tuner
 
 
 def build(values):

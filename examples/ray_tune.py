@@ -9,10 +9,10 @@ bundle of the placement group is for the trial itself. ray_cluster() takes the o
 import sys
 import tempfile
 
+import tfdistr
+
 import ray
 from ray import tune
-
-import tfdistr
 
 WORKERS = 2
 

@@ -22,12 +22,12 @@ Both ways, with one worker and with two, print the same history:
 import random
 import sys
 
+import tfdistr
+
 import keras
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-
-import tfdistr
 
 BATCH = 32  # the global batch
 EPOCHS = 20  # at most

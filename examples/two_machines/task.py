@@ -17,9 +17,9 @@ Without TF_CONFIG one process does it all, with the same numbers.
 
 import sys
 
-import keras
-
 import tfdistr
+
+import keras
 
 strategy = tfdistr.make_strategy()  # before anything else uses TensorFlow
 keras.utils.set_random_seed(1)  # the same weights and order of images as without TF_CONFIG

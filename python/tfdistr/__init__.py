@@ -1,7 +1,8 @@
 """tfdistr: train a Keras 3 model on one machine or a cluster, with the result of one worker.
 
 A name is loaded when it is first used: ``import tfdistr`` does not start TensorFlow. So a launcher can set
-the environment of its workers, and a strategy can be made, before TensorFlow starts.
+the environment of its workers, and a strategy can be made, before TensorFlow starts. Import tfdistr before
+TensorFlow and Keras: it chooses the kernels that TensorFlow loads.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from tfdistr._version import __version__ as __version__
 from tfdistr.clusters import ENGINES as _ENGINES
 from tfdistr.utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
 from tfdistr.utils.interrupts import import_whole
+from tfdistr.utils.tuning import choose_kernels as _choose_kernels
+
+_choose_kernels()
 
 _MODULES = {
     "ArgumentError": "errors",

@@ -76,6 +76,14 @@ def test_blocks_of_python_compile():
             compile(block.code, str(block), "exec")
 
 
+def test_blocks_of_python_import_tfdistr_before_tensorflow_and_keras():
+    """It chooses the kernels that TensorFlow loads."""
+    for block in ALL:
+        imported = re.findall(r"^(?:import|from) (.+)", block.code, re.MULTILINE)
+        names = re.findall(r"\b(tfdistr|tensorflow|keras)\b", " ".join(imported))
+        assert block.language != "python" or "tfdistr" not in names[1:], block
+
+
 @pytest.mark.skipif(not shutil.which("Rscript"), reason="no R")
 def test_blocks_of_r_parse(tmp_path):
     for number, block in enumerate(block for block in ALL if block.language == "r"):

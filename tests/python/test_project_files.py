@@ -50,6 +50,13 @@ def test_the_r_package_has_nothing_that_is_not_meant():
     assert not {name for name in top if not any(pattern.search(name) for pattern in ignored)}
 
 
+def test_help_pages_have_no_markdown_left():
+    """roxygen makes a list of a line that begins with `*`, also in the middle of code."""
+    pages = {path.name: path.read_text().split("\\examples{")[0] for path in (ROOT / "man").glob("*.Rd")}
+    assert pages
+    assert not [name for name, text in pages.items() if "`" in text]
+
+
 def test_each_slow_test_has_a_reason():
     """Beside the marker, or in a comment above what uses ``mostly_slow()``."""
     without = []

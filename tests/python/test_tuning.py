@@ -126,11 +126,29 @@ LOADED = f"import os, tensorflow; del os.environ['{ONEDNN}']; import logging, tf
     ("exact", "said"), [(False, "2 to 5 times as long"), (True, "differs in the last bits")]
 )
 def test_a_process_that_has_loaded_tensorflow_without_onednn_says_so_once(exact, said):
-    call = f"from tfdistr.utils.tuning import tune_this_process as tune; [tune(exact={exact}) for _ in '12']"
+    options = "virtual_workers=2" if exact else ""
+    call = f"[tfdistr.MultiWorkerMirroredStrategy({options}) for _ in '12']"
     lines = [line for line in run(LOADED + call, **{ONEDNN: "0"}) if "oneDNN" in line]
     assert len(lines) == 1
     assert said in lines[0]
-    assert f"Set {ONEDNN}=1 before TensorFlow is loaded." in lines[0]
+    assert f"Import tfdistr before tensorflow and keras, or set {ONEDNN}=1 before" in lines[0]
+
+
+@x86
+def test_the_import_chooses_the_kernels_that_tensorflow_will_load():
+    told = f"import os, {{}}; print(os.environ.get('{ONEDNN}'))"
+    assert run(told.format("tfdistr")) == ["1"]
+    assert run(told.format("tensorflow, tfdistr")) == ["None"]
+    assert run(told.format("tfdistr"), **{TUNING: "0"}) == ["None"]
+
+
+@x86
+def test_workers_without_tuning_inherit_no_choice():
+    told = f"""import os, tfdistr
+env = tfdistr.local_cluster(1, tuning={{}}).environment(0)
+print((os.environ | env).get("{ONEDNN}"))"""
+    assert run(told.format(True)) == ["1"]
+    assert run(told.format(False)) == ["None"]
 
 
 def test_a_value_that_tensorflow_ignores_is_described(monkeypatch):

@@ -9,6 +9,11 @@ test_that("without TF_CONFIG it is a strategy for one worker, under which Keras 
   digits <- some_digits()
   history <- model$fit(digits$x, as.array(digits$y), epochs = 2L, verbose = 0L)
   expect_lt(history$history$loss[[2L]], history$history$loss[[1L]])
+  expect_warning(
+    model$fit(digits$x, as.array(digits$y), 32L, 2L, verbose = 0L, steps_per_epoch = 6L),
+    "only 4 batches for steps_per_epoch = 6 and 2 epochs. Leave `steps_per_epoch` out, or repeat",
+    class = "tfdistr_warning"
+  )
 })
 
 test_that("it takes the options of TensorFlow", {

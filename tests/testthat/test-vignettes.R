@@ -47,6 +47,23 @@ test_that("the loop of custom-loop.Rmd prints the same history with one worker a
   expect_lt(max(abs(one - history(lines))), 0.05)
 })
 
+test_that("the strategy of tfdistr.Rmd prints what is shown with one worker and with two", {
+  skip_slow("trains in several sessions")
+  lines <- vignette_lines("tfdistr.Rmd")
+  folder <- withr::local_tempdir()
+  numbers <- function(lines) {
+    rows <- grep("\\[\\d,\\] +[0-9.]+ [0-9.]+$", lines, perl = TRUE, value = TRUE)
+    as.numeric(unlist(strsplit(sub(".*\\] +", "", rows), " ")))
+  }
+  one <- numbers(printed(block(lines, "^```\\{r strategy\\}"), folder, "fit.R"))
+  two <- numbers(printed("tfdistr::tfdistr_run(\"fit.R\", workers = 2)", folder))
+  expect_length(c(one, two), 12L)
+  # The last printed digit may be rounded the other way.
+  expect_lt(max(abs(one - two)), 1.01e-4)
+  # On another processor other kernels may train; what the vignette shows must be about right there.
+  expect_lt(max(abs(one - numbers(lines))), 0.05)
+})
+
 test_that("the job of tfdistr.Rmd prints what is shown", {
   skip_slow("trains in several sessions")
   lines <- vignette_lines("tfdistr.Rmd")

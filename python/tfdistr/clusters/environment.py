@@ -10,7 +10,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.schemas import show
 from tfdistr.utils.describe import ValueOfR
 from tfdistr.utils.processes import PARENT
-from tfdistr.utils.tuning import TUNING, tuned_environment
+from tfdistr.utils.tuning import tuned_environment, untuned_environment
 
 _OWN = ("TF_CONFIG", PARENT)
 #: Only for variables that the user has not set: the start messages of TensorFlow and gRPC hide errors.
@@ -51,7 +51,7 @@ def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, st
     """Return the environment variables of every worker; those of the user, ``env``, take precedence."""
     given = dict(env or {})
     settings = {**unset(_QUIET), "PYTHONUNBUFFERED": "1"}
-    settings |= tuned_environment({**os.environ, **given}) if tuning else {TUNING: "0"}
+    settings |= tuned_environment({**os.environ, **given}) if tuning else untuned_environment()
     return {**settings, **given}
 
 

@@ -82,8 +82,10 @@ def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any 
 
     Call it in the function that ``strategy.run`` runs. The sum of its values over the replicas is the value
     of one worker, and so is the sum of their gradients, also if shares of a batch differ in size or have no
-    rows. Without a strategy it is the mean. In a step of Keras's ``fit`` use ``compute_loss`` instead:
-    tfdistr's strategy weighs its gradients.
+    rows. Without a strategy it is the mean. On N replicas, ``tf.reduce_mean(losses)`` in its place gives N
+    times the gradients, because the optimizer sums them. If ``tf.function`` traces such a step, a warning
+    says so. In a step of Keras's ``fit`` use ``compute_loss`` instead: tfdistr's strategy weighs its
+    gradients.
 
     Args:
         losses: Tensor of shape ``(rows, ...)``: the losses of this replica's rows, as a loss with

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
+from tfdistr.strategies.end_of_data import warn_at_early_end
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.loss_weighting import (
     MeanOverExamples,
@@ -26,6 +27,7 @@ from tfdistr.strategies.exact.loss_weighting import (
     without_stand_in,
 )
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.mean_loss import warn_of_means
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.utils.describe import describe
 
@@ -112,6 +114,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
                 check_model(call.model)
         if call is not None:
             let_keras_build(call.model)
+            warn_at_early_end(call, is_chief=True)
         distributed = super().experimental_distribute_dataset(dataset, options)
         if call is None or not has_known_shapes(dataset.element_spec):
             return distributed
@@ -123,7 +126,8 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
         if self.num_replicas_in_sync > 1 and tf_internals.keras_prediction(fn) is not None:
             return super().run(self.extended.predicting(fn), args=args, kwargs=kwargs, options=options)
         if keras_step is None or self.num_replicas_in_sync == 1:
-            return super().run(fn, args=args, kwargs=kwargs, options=options)
+            with warn_of_means(self.num_replicas_in_sync, "devices"):
+                return super().run(fn, args=args, kwargs=kwargs, options=options)
         model, fn = keras_step
         with self.extended.exact_steps(model, args[0]) as in_replica:
 

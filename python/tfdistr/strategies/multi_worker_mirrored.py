@@ -37,6 +37,7 @@ from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, addresses, join, mpi_collectives, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
+from tfdistr.strategies.mean_loss import warn_of_means
 from tfdistr.strategies.outside_scope import trained_alone, watch
 from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual import check_virtual_workers
@@ -286,7 +287,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         predicting = None if keras_step else tf_internals.keras_prediction(fn)
         collectives = extended.collectives
         if collectives is None or (keras_step is None and predicting is None):
-            outputs = super().run(fn, args=args, kwargs=kwargs, options=options)
+            with warn_of_means(self.num_replicas_in_sync, "workers", is_chief=self.is_chief):
+                outputs = super().run(fn, args=args, kwargs=kwargs, options=options)
             return flat_logs(outputs) if keras_step else outputs
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)

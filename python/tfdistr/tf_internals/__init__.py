@@ -34,6 +34,7 @@ from tfdistr.tf_internals.keras_loop import (
     layers_with_generators,
     metrics_or_logs,
     no_new_seed_generator,
+    on_end_of_data,
     overrides,
     pass_epochs,
     reduce_step_logs,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ import tensorflow as tf
 from keras.src import backend as _backend
 from keras.src.backend.common import global_state as _global_state
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope as _in_symbolic_scope
+from keras.src.backend.tensorflow.trainer import TFEpochIterator as _TFEpochIterator
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 
 # Keras stores its global random number generator under this name.
@@ -48,13 +50,52 @@ def keras_call() -> KerasCall | None:
 
     Keras does not tell a strategy which model and which callbacks it will use.
     """
+    frame = _innermost(_CALLS)
+    return frame and KerasCall(_CALLS[frame.f_code], frame.f_locals["self"], frame.f_locals)
+
+
+def _innermost(codes: Container[CodeType]) -> FrameType | None:
+    """Return the innermost frame on this thread's stack that runs one of the ``codes``."""
     frame = inspect.currentframe()
-    while frame is not None:
-        method = _CALLS.get(frame.f_code)
-        if method is not None:
-            return KerasCall(method, frame.f_locals["self"], frame.f_locals)
+    while frame is not None and frame.f_code not in codes:
         frame = frame.f_back
-    return None
+    return frame
+
+
+_READER = _TFEpochIterator.__init__.__code__
+
+
+def on_end_of_data(tell: Callable[[int, int | None], None]) -> None:
+    """Replace Keras's warning that the data has too few batches, in the call that distributes its data now.
+
+    An attribute of Keras's iterator object hides ``EpochIterator._interrupted_warning``. Keras calls it in
+    each epoch, and also at the end of data of an unknown size, all of which was wanted.
+
+    Args:
+        tell: Called once at most, with the requested number of steps, and the number of batches; None if it
+            is unknown.
+    """
+    frame = _innermost([_READER])
+    if frame is None:  # the user has distributed the data
+        return
+    reader = frame.f_locals["self"]
+    told = False
+
+    def ended() -> None:
+        nonlocal told
+        if reader.steps_per_epoch and not told:
+            told = True
+            tell(int(reader.steps_per_epoch), _batches_of(reader))
+
+    reader._interrupted_warning = ended
+
+
+def _batches_of(reader: Any) -> int | None:
+    """Return the number of batches of Keras's iterator, at their end."""
+    if (known := reader.data_adapter.num_batches) is not None:
+        return int(known)
+    # Keras has counted the step that found no batch.
+    return int(reader._steps_seen) - 1 if reader.steps_per_execution == 1 else None
 
 
 _BUILD = inspect.unwrap(keras.Model._maybe_symbolic_build).__code__
@@ -62,12 +103,7 @@ _BUILD = inspect.unwrap(keras.Model._maybe_symbolic_build).__code__
 
 def keras_builds_model() -> bool:
     """Return whether Keras is currently building the model from the shapes of a first batch."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code is _BUILD:
-            return True
-        frame = frame.f_back
-    return False
+    return _innermost([_BUILD]) is not None
 
 
 def keras_is_symbolic() -> bool:

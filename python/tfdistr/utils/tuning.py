@@ -39,6 +39,10 @@ class _Memory:
     is_kept = False  # whether this process has set the thresholds itself
 
 
+class _Kernels:
+    are_chosen = False  # whether this process has set ONEDNN for itself
+
+
 def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that tune a process; those that it already has take precedence."""
     if given.get(TUNING) in _OFF:
@@ -51,10 +55,24 @@ def tuned_environment(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in chosen.items() if name not in given}
 
 
+def untuned_environment() -> dict[str, str]:
+    """Return the environment variable of a process without tuning; it inherits no choice of this process."""
+    if _Kernels.are_chosen:
+        os.environ.pop(ONEDNN, None)
+    return {TUNING: "0"}
+
+
+def choose_kernels() -> None:
+    """Choose TensorFlow's kernels for this process. TensorFlow reads the choice while it is loaded."""
+    if _is_x86() and not {TUNING, ONEDNN} & os.environ.keys() and "tensorflow" not in sys.modules:
+        os.environ[ONEDNN] = "1"
+        _Kernels.are_chosen = True
+
+
 def tune_this_process(*, exact: bool = False) -> None:
     """Tune this process with settings that still have an effect, unless tfdistr has started it.
 
-    If TensorFlow is already loaded without oneDNN, log once how to make it faster.
+    If TensorFlow was loaded without oneDNN, before tfdistr, log once how to make it faster.
 
     Args:
         exact: Whether the results must be bitwise identical to those of other processes.
@@ -62,17 +80,14 @@ def tune_this_process(*, exact: bool = False) -> None:
     if TUNING in os.environ:
         return
     os.environ[TUNING] = "1"
-    chosen = ONEDNN in os.environ
-    if _is_x86() and not chosen and "tensorflow" not in sys.modules:
-        os.environ[ONEDNN] = "1"
-    elif not has_onednn():
+    if not _Kernels.are_chosen and not has_onednn():
         _keep_memory()
-        if _is_x86() and not chosen:
+        if _is_x86() and ONEDNN not in os.environ:
             _tell_what_is_missing(exact)
 
 
 def _tell_what_is_missing(exact: bool) -> None:
-    fix = f"Set {ONEDNN}=1 before TensorFlow is loaded"
+    fix = f"Import tfdistr before tensorflow and keras, or set {ONEDNN}=1 before the program starts"
     if exact:
         log.warning(
             "This process has loaded TensorFlow without oneDNN. With virtual workers, its result differs in "

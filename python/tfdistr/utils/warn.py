@@ -24,6 +24,7 @@ _CLASSES = {"batch_loss": BatchLossWarning}
 
 # A warning is about the code that called these functions.
 _NOT_OF_USER = frozenset(("tfdistr", "logging", "keras", "tensorflow", "contextlib"))
+_GENERATED = "__autograph_generated_file"  # the user cannot read what TensorFlow has made of a function
 
 
 def warn(message: str, category: str | None = None, *, worker: int | None = None) -> None:
@@ -41,7 +42,10 @@ def warn(message: str, category: str | None = None, *, worker: int | None = None
 def _level_of_user() -> int:
     """Return the stack level of the user's code, counted from ``warn()``."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_OF_USER:
+    while frame.f_back and (
+        frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_OF_USER
+        or _GENERATED in frame.f_code.co_filename
+    ):
         frame, level = frame.f_back, level + 1
     return level
 

@@ -140,6 +140,14 @@ def test_dropout_is_reproducible_and_differs_between_workers(ran):
     assert 16 < sum(a != b for a, b in zip(ours, theirs, strict=True)) < 48
 
 
+def test_data_that_ends_early_ends_the_epochs_of_all_and_the_chief_says_so(ran):
+    said = "An epoch of fit() ended early: the data has only 4 batches for steps_per_epoch=5 and 2 epochs."
+    assert ran.chief["ended_early"] == [
+        [f"{said} Leave `steps_per_epoch` out, or repeat() the dataset."], 8
+    ]
+    assert ran.other["ended_early"] == [[], 8]
+
+
 @pytest.mark.parametrize(
     ("name", "received"),
     [

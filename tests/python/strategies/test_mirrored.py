@@ -52,6 +52,11 @@ def test_a_model_that_gathers_trains_and_predicts_as_on_one_device_and_leaves_no
     assert found["gathering"]["left"] == []
 
 
+def test_the_gradients_of_a_mean_are_reported(found):
+    (said,) = found["mean of rows"]
+    assert "sums the gradients of 2 devices: they are 2 times those of one worker." in said
+
+
 @pytest.mark.parametrize(
     "name",
     ["cpu:0", "/cpu:0", "CPU", "/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:0", "logical"],

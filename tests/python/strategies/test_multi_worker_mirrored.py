@@ -64,6 +64,13 @@ def test_a_loop_of_ones_own_equals_one_process(found):
         assert worker["trained"]["losses"] == pytest.approx(worker["trained"]["losses of one"], abs=1e-6)
 
 
+def test_the_gradients_of_a_mean_are_doubled_and_the_chief_says_so_once(found):
+    assert [worker["mean_of_rows"]["moves"] for worker in found] == [[0.2, 0.4, 0.4]] * 2
+    said = "the optimizer sums the gradients of 2 workers: they are 2 times those of one worker."
+    ((message, file),), of_other = (worker["mean_of_rows"]["said"] for worker in found)
+    assert (said in message, file, of_other) == (True, "custom_loop.py", [])
+
+
 def test_a_function_may_have_the_name_of_kerass_step(found):
     for worker in found:
         assert worker["named"]["results"] == [-1.0, 2.0]

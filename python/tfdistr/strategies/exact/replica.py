@@ -19,6 +19,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
 from tfdistr.strategies.batch_statistics import BatchStatistics
 from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
+from tfdistr.strategies.end_of_data import warn_at_early_end
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.known_steps import KnownSteps
 from tfdistr.strategies.exact.nan_loss import LossWatch
@@ -214,6 +215,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         call = tf_internals.keras_call()
         if call is not None:
             let_keras_build(call.model)
+            warn_at_early_end(call, is_chief=self.is_chief)
         if self.calls is not None:
             if call is not None:
                 self._before_call(f"{call.method}()")

@@ -6,6 +6,8 @@ Usage: custom_loop.py FOLDER   (writes FOLDER/<index>.json: what each part of th
 import json
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -105,6 +107,31 @@ def trained() -> object:
     pairs = zip(many.get_weights(), one.get_weights(), strict=True)
     difference = max(float(np.abs(mine - other).max()) for mine, other in pairs)
     return {"difference": difference, "losses": plain(losses), "losses of one": plain(alone)}
+
+
+def mean_of_rows() -> object:
+    """How far a weight moves from 0 to 1 by the mean over a worker's rows, and what is said of that."""
+    with strategy.scope():
+        weight, optimizer = keras.Variable(0.0), keras.optimizers.SGD(0.1)
+        optimizer.build([weight])
+
+    def moved(mean: Callable[[tf.Tensor], tf.Tensor]) -> float:
+        @tf.function
+        def step() -> None:
+            def replica() -> None:
+                with tf.GradientTape() as tape:
+                    loss = mean(tf.square(weight - tf.ones([2])))
+                optimizer.apply(tape.gradient(loss, [weight]), [weight])
+
+            strategy.run(replica)
+
+        weight.assign(0.0)
+        step()
+        return round(float(weight), 6)
+
+    with warnings.catch_warnings(record=True) as caught:
+        moves = [moved(mean) for mean in (tfdistr.average_loss, tf.reduce_mean, tf.reduce_mean)]
+    return {"moves": moves, "said": [[str(w.message), Path(w.filename).name] for w in caught]}
 
 
 def named() -> object:
@@ -215,7 +242,7 @@ def fit_on_files() -> object:
     return model.fit(dataset, epochs=2, verbose=0, shuffle=False).history["loss"]
 
 
-for part in (values, from_the_chief, trained, named, split, orders, fit_on_files):
+for part in (values, from_the_chief, trained, mean_of_rows, named, split, orders, fit_on_files):
     found[part.__name__] = part()
 if INDEX == 0:
     try:

@@ -237,6 +237,13 @@ def normalized() -> object:
     return [said, messages.take()]
 
 
+def ended_early() -> object:
+    """Data with fewer batches than were wanted."""
+    model = make()
+    model.fit(data(), epochs=2, steps_per_epoch=STEPS + 1, verbose=0)
+    return [messages.take(), steps_of(model)]
+
+
 def after_a_failure() -> object:
     """A fit that fails before its first step leaves a model that trains."""
     with strategy.scope():
@@ -288,6 +295,6 @@ for part in (
 ):  # fmt: skip
     found[part.__name__] = part()
 messages.take()
-for part in (not_a_number, compiled, normalized, mistakes):
+for part in (not_a_number, compiled, normalized, ended_early, mistakes):
     found[part.__name__] = part()
 (OWN / f"{INDEX}.json").write_text(json.dumps(found))

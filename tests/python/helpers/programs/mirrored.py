@@ -105,6 +105,28 @@ def gathering() -> dict[str, object]:
     }
 
 
+def mean_of_rows() -> list[str]:
+    """What is said of a step whose loss is the mean over the rows of a device."""
+    strategy = tfdistr.MirroredStrategy(DEVICES)
+    with strategy.scope():
+        network = model()
+        network.build((None, 6))
+
+    @tf.function
+    def step():
+        def replica():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(network.loss_of_each(Y[:4], network(X[:4])))
+            weights = network.trainable_variables
+            network.optimizer.apply(tape.gradient(loss, weights), weights)
+
+        strategy.run(replica)
+
+    network.loss_of_each = keras.losses.SparseCategoricalCrossentropy(reduction="none")
+    step()
+    return [warnings.pop()]
+
+
 class Counting(tf.distribute.ReductionToOneDevice):
     """Sums as its parent does, and counts the calls."""
 
@@ -165,6 +187,7 @@ found = {
     },
     "calls": counting.calls,
     "gathering": gathering(),
+    "mean of rows": mean_of_rows(),
     "accumulation": refused(
         lambda: two(make=lambda: model(keras.optimizers.SGD(gradient_accumulation_steps=2)))
     ),
