@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
-from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
+from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, remove_temporary
 from tfdistr.r.functions import RFunction
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.given_model import comparison_of
@@ -145,7 +146,7 @@ def _train(
     if stored:
         stored.begin(summary)
     restarts = Restarts(run_dir, recovery.max_restarts)
-    preemption = Preemption(lambda: _ask_to_stop(run_dir), active=recovery.every is not None)
+    preemption = _preemption(run_dir, saves=recovery.every is not None)
 
     on_event = _events(summary, stored, preemption)
     with preemption:
@@ -159,6 +160,19 @@ def _train(
         stored.end()  # a late SIGTERM must not kill this process before
     preemption.pass_on()
     return result
+
+
+def _preemption(run_dir: Path, *, saves: bool) -> Preemption:
+    """Return what handles SIGTERM: a job with checkpoints saves, another one leaves no temporary folder."""
+    if saves:
+        return Preemption(lambda: _ask_to_stop(run_dir))
+
+    def end() -> None:
+        remove_temporary()
+        preemption.release()
+
+    preemption = Preemption(end, active=signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+    return preemption
 
 
 def _events(

@@ -101,3 +101,41 @@ def test_a_halted_worker_ends_with_a_parent_that_is_killed(parent: Callable[...,
     process.kill()
     process.wait(10)
     assert wait_for(lambda: not [pid for pid in pids if is_there(pid)], 5)
+
+
+WAITS = """
+import time
+import keras, numpy as np, tfdistr
+
+def model():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+def waits():
+    return [keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(60))]
+
+if __name__ == "__main__":
+    x = np.ones((64, 3), "float32")
+    cluster = tfdistr.local_cluster(2)
+    tfdistr.distributed_fit(model, x, x[:, 0], callbacks=waits, epochs=2, cluster=cluster, verbose=0)
+"""
+
+
+def test_sigterm_without_checkpoints_leaves_no_folder(tmp_path: Path) -> None:
+    script, temporary = tmp_path / "waits.py", tmp_path / "temporary"
+    script.write_text(WAITS)
+    temporary.mkdir()
+    process = subprocess.Popen([sys.executable, str(script)], env=os.environ | {"TMPDIR": str(temporary)})
+    try:
+        assert wait_for(lambda: any(map(has_begun, temporary.glob("tfdistr-????????"))), 50)
+        process.terminate()
+        assert process.wait(20) == -signal.SIGTERM
+        assert wait_for(lambda: not list(temporary.glob("tfdistr-*")), 10)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def has_begun(run_dir: Path) -> bool:
+    return any(event["event"] == "epoch_begin" for event in events_in(run_dir))
