@@ -63,6 +63,16 @@ def test_outputs_of_the_original_material_are_those_of_its_scripts():
         assert not [line for line in lines if line not in head], script
 
 
+def test_what_the_original_material_is_here_is_in_its_scripts():
+    text = (ROOT / "docs" / "original.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE)
+    assert {script for script, _ in rows} == set(re.findall(r"<!-- scripts: examples/(\S+) -->", text))
+    for script, here in rows:
+        source = (ROOT / "examples" / f"{script}.py").read_text()
+        for code in re.findall(r"`([^`]+)`", here):
+            assert code in source, f"{script}: {code}"
+
+
 def _in_r(kind: type) -> str:
     """The class of the condition that an error or a warning is in R."""
     if issubclass(kind, Warning):
