@@ -295,3 +295,38 @@ class OtherLogs(OwnStep):
 @case(**DATA)
 def other_logs():
     return compiled(OtherLogs())
+
+
+class OverNorm(keras.Model):
+    """A step whose loss is a vector or a mean, over a normalization with the rows of all workers."""
+
+    def __init__(self, each: bool) -> None:
+        super().__init__()
+        self.each = each
+        self.parts = [layers.Dense(6, "tanh"), layers.BatchNormalization(synchronized=True), layers.Dense(1)]
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        hidden = self.parts[1](self.parts[0](x), training=training)
+        return self.parts[2](hidden)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = tf.reduce_mean(tf.square(y - predicted), axis=1)
+            loss = loss if self.each else tf.reduce_mean(loss)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        if self.each:
+            gradients = [gradient / 101 for gradient in gradients]
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return self.compute_metrics(x, y, predicted)
+
+
+@case(**DATA)
+def vector_loss_over_synchronized_norm():
+    return compiled(OverNorm(each=True))
+
+
+@case(**DATA)
+def mean_loss_over_synchronized_norm():
+    return compiled(OverNorm(each=False))

@@ -68,11 +68,16 @@ def _is_set(cell: Any) -> bool:
 
 
 @contextlib.contextmanager
-def silent_batch_statistics(model: keras.Model) -> Iterator[None]:
-    """Make normalization use its moving averages instead of batch statistics, within the context."""
+def silent_batch_statistics(model: keras.Model, *, synchronized: bool = True) -> Iterator[None]:
+    """Make normalization use its moving averages instead of batch statistics, within the context.
+
+    Args:
+        synchronized: Whether also layers that use the rows of all workers do so.
+    """
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
-            if isinstance(layer, keras.layers.BatchNormalization):
+            kind = isinstance(layer, keras.layers.BatchNormalization)
+            if kind and (synchronized or not layer.synchronized):
                 stack.enter_context(overridden(layer, "call", _in_inference(layer.call)))
         yield
 

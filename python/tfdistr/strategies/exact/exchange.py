@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.exact.tape_sums import TapeSums
+from tfdistr.strategies.exact.tape_sums import OfSum, TapeSums
 from tfdistr.utils.describe import describe
 
 _ATTRIBUTE = "tfdistr_step"
@@ -43,6 +43,8 @@ class ReplicaStep:
         self._reduce: Callable[..., Any] | None = None
         #: Whether the model has exchanged values.
         self.has_communicated = False
+        #: Whether the tape at work takes the gradient of a sum over rows, which gets no weight.
+        self.of_sum: OfSum = False
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -93,6 +95,8 @@ class ReplicaStep:
                 if self.weights.loss_is_weighted or tf_internals.tape_is_active():
                     return self.all_reduce(reduce_op, list(upstream))
                 weight = self.weights.weight()
+                if self.of_sum is not False:
+                    weight = tf.where(self.of_sum, tf.ones_like(weight), weight)
                 sums = self.all_reduce(reduce_op, [scale(part, weight) for part in upstream])
                 inverse = tf.math.divide_no_nan(tf.ones_like(weight), weight)
                 return [scale(total, inverse) for total in sums]
@@ -160,12 +164,14 @@ def sums_from_tapes() -> Iterator[None]:
     of_tape = tf.GradientTape.gradient
 
     def gradient(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        gradients = of_tape(tape, target, sources, *args, **kwargs)
         step = current_step()  # of the replica on this thread
         tapes = step.weights.tapes if step else None
         if step is None or tapes is None:
-            return gradients
-        return tapes.summed(target, sources, gradients, of_own_rows=not step.has_communicated)
+            return of_tape(tape, target, sources, *args, **kwargs)
+        of_sum = tapes.of_sum(target, has_communicated=step.has_communicated)
+        with tf_internals.overridden(step, "of_sum", of_sum):
+            gradients = of_tape(tape, target, sources, *args, **kwargs)
+        return tapes.summed(sources, gradients, of_sum)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(tf_internals.overridden(tf.GradientTape, "gradient", gradient))

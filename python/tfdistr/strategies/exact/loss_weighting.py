@@ -14,7 +14,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.exact.tape_sums import TapeSums, current_graph
+from tfdistr.strategies.exact.tape_sums import OfSum, TapeSums, current_graph
 
 
 @contextlib.contextmanager
@@ -264,15 +264,20 @@ class MeanOverExamples:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
 
-    def _as_of_mean(self, gradients: Sequence[Any], of_sum: bool) -> list[Any]:
+    def _as_of_mean(self, gradients: Sequence[Any], of_sum: OfSum) -> list[Any]:
         """Return gradients that ``weigh`` turns into parts of the gradient of the whole batch."""
-        if not of_sum:
+        if of_sum is False:
             return list(gradients)
-        inverse = tf.math.divide_no_nan(tf.ones([], tf.float64), self.weight())
+        one = tf.ones([], tf.float64)
+        inverse = tf.where(of_sum, tf.math.divide_no_nan(one, self.weight()), one)
         return [scale(gradient, inverse) for gradient in gradients]
 
-    def _reduce(self, gradients: Sequence[Any], of_sum: bool = False) -> list[Any]:
+    def _reduce(self, gradients: Sequence[Any], of_sum: OfSum = False) -> list[Any]:
         """Sum the gradients over the workers, each with its weight, but those of a sum over the rows."""
+        if isinstance(of_sum, tf.Tensor):
+            factor = tf.where(of_sum, tf.ones([], tf.float64), self.weight())
+            scaled = [scale(gradient, factor) for gradient in gradients]
+            return self._sum(scaled, self._replica.gradient_dtype, self._add_rows)
         if self.loss_is_weighted or of_sum:
             if self._replica.present is not None:  # the gradient of no rows may be NaN
                 gradients = [scale(g, self._replica.present) for g in gradients]

@@ -31,7 +31,8 @@ class StepProbe:
     """Makes steps of a model as one worker does, or split over the workers.
 
     The weights are perturbed, all rows get the same random numbers, losses are not scaled, and no
-    BatchNormalization uses the statistics of the batch: these differ by nature, or have their own warnings.
+    BatchNormalization uses the statistics of a worker's rows: these differ by nature, or have their own
+    warnings.
 
     Args:
         extended: Runs the replica.
@@ -182,7 +183,7 @@ class StepProbe:
         with (
             results.noted(self._model),
             tf_internals.alike_for_all_rows(draws),
-            tf_internals.silent_batch_statistics(self._model),
+            tf_internals.silent_batch_statistics(self._model, synchronized=False),
             self._recorded(effects),
         ):
             while number < (self.steps or _MOST_STEPS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -16,15 +16,17 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 
-Gradients = Callable[[Sequence[Any], bool], list[Any]]
+#: Whether a gradient is that of a sum over the replica's rows; a tensor if this shows in the step only.
+OfSum: TypeAlias = "bool | tf.Tensor"
+Gradients = Callable[[Sequence[Any], OfSum], list[Any]]
 
 
 class TapeSums:
     """The variables whose gradients a step has taken from a tape, and which are therefore summed.
 
     Args:
-        total: Returns the gradients of the whole batch for those of this replica's rows. It also gets whether
-            they are gradients of a sum over the rows.
+        total: Returns the gradients of the whole batch for those of this replica's rows. It also gets the
+            result of ``of_sum``.
         rows: Number of rows of this replica.
         alone: Returns, for the same arguments, gradients that the step will weight and sum. It is called
             where the replica cannot exchange values.
@@ -36,23 +38,38 @@ class TapeSums:
     ) -> None:
         self._total, self._alone = total, alone
         self._can_exchange = can_exchange
-        self._rows = tf.get_static_value(rows)
+        self._rows = rows
         self._graph = current_graph()
         self._variables: set[int] = set()
         self._places: dict[int, str] = {}  # of gradients that are not summed, by their variables
         self._place: str | None = None
 
-    def summed(self, target: Any, sources: Any, gradients: Any, *, of_own_rows: bool) -> Any:
+    def of_sum(self, target: Any, *, has_communicated: bool) -> OfSum:
+        """Return whether a loss is a vector with a number for each of this replica's rows.
+
+        Args:
+            target: The loss. The gradient of a vector is that of its sum.
+            has_communicated: Whether the vector may have a number for each row of all replicas.
+        """
+        parts = tf.nest.flatten(target)
+        if any(not part.shape.rank for part in parts):
+            return False
+        rows = tf.get_static_value(self._rows)
+        if has_communicated and None in (rows, *(part.shape[0] for part in parts)):
+            own = [tf.equal(tf.shape(part, tf.int64)[0], tf.cast(self._rows, tf.int64)) for part in parts]
+            return tf.reduce_all(tf.stack(own))
+        return all(part.shape[0] in (None, rows) for part in parts)
+
+    def summed(self, sources: Any, gradients: Any, of_sum: OfSum) -> Any:
         """Return the gradients of a tape, summed where their sources are variables.
 
         A gradient that is a part of a loss, within another tape, is one of this replica's rows. So is a
         gradient in a function of the user: TensorFlow may call the function again without tracing it.
 
         Args:
-            target: The loss. The gradient of a vector is that of its sum.
             sources: What the gradients are taken of.
             gradients: The gradients of this replica.
-            of_own_rows: Whether a vector has the losses of this replica's rows only.
+            of_sum: Whether the loss is that sum.
         """
         if tf_internals.tape_is_active():
             return gradients
@@ -64,7 +81,6 @@ class TapeSums:
         if place is not None:
             self._places |= dict.fromkeys(variables, place)
             return gradients
-        of_sum = of_own_rows and all(self._has_rows(part) for part in tf.nest.flatten(target))
         can_exchange = self._can_exchange()
         change = self._total if can_exchange else self._alone
         changed = change([found[i] for i in own], of_sum) if own else []
@@ -102,9 +118,6 @@ class TapeSums:
                 f"{self._places[key]}.",
             )
         return key in self._variables
-
-    def _has_rows(self, target: Any) -> bool:
-        return bool(target.shape.rank) and target.shape[0] in (None, self._rows)
 
 
 def current_graph() -> Any:
