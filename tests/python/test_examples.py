@@ -6,6 +6,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import warm
 from clusters import MPIEXEC, run_commands
@@ -174,6 +175,26 @@ def test_sentences_by_fit_and_by_a_loop_on_devices_and_on_two_workers(tmp_path):
     for folder in tmp_path.iterdir():
         check_writers(folder)
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def lines_of_epochs(text: str) -> list[list[float]]:
+    """The numbers of each epoch of examples/house_numbers.py, and which epoch it is."""
+    found = re.findall(r"epoch \d: loss .*, test accuracy .*", text)
+    return [list(map(float, re.findall(r"\d[\d.]*", line))) for line in found]
+
+
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
+def test_house_numbers_on_one_worker_and_on_two(tmp_path):
+    (alone,) = outputs(("house_numbers.py", [str(tmp_path / "one.weights.h5")], ALONE))
+    script, weights = str(EXAMPLES / "house_numbers.py"), str(tmp_path / "two.weights.h5")
+    command = [sys.executable, "-m", "tfdistr", "run", "-n", "2", script, weights]
+    (both,) = run_commands([command], [os.environ | ALONE], 240)
+    assert both.status == 0, both.output[-3000:]
+    one, two, in_head = map(lines_of_epochs, (alone, both.output, shown("house_numbers.py")))
+    assert [row[0] for row in one] == [1, 2, 3, 4, 5]
+    assert np.array(two) == pytest.approx(np.array(one), abs=1.01e-4)  # the chief's lines alone
+    assert np.array(in_head) == pytest.approx(np.array(one), abs=0.05)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.weights.h5", "two.weights.h5"]
 
 
 @pytest.mark.slow(reason="runs whole examples, in up to six processes")

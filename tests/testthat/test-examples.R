@@ -126,6 +126,25 @@ test_that("sentences.R gives the same history by fit on one worker and by a loop
   }
 })
 
+test_that("house_numbers.R prints the same lines with one worker and with two", {
+  skip_slow("runs a whole example")
+  files <- withr::local_tempfile(pattern = c("one", "two"), fileext = ".weights.h5")
+  script <- file.path(examples, "house_numbers.R")
+  env <- cluster_env(tf_config(worker = free_addresses()))
+  workers <- lapply(env, function(env) list(script, files[[2L]], env))
+  printed <- do.call(outputs, c(list(list(script, files[[1L]])), workers))
+  rows <- lapply(printed, function(output) {
+    lines <- found("(?m)^epoch \\d: loss .*, test accuracy .*$", output)
+    do.call(rbind, lapply(lines, function(line) as.numeric(found("\\d[\\d.]*", line))))
+  })
+  expect_null(rows[[3L]]) # the chief prints
+  expect_identical(rows[[1L]][, 1L], 1:5 + 0)
+  # The last printed digit may be rounded the other way.
+  expect_lt(max(abs(rows[[1L]] - rows[[2L]])), 1.01e-4)
+  expect_gt(rows[[1L]][5L, 5L], 0.9) # accuracy on the test images
+  expect_true(all(file.exists(files)))
+})
+
 test_that("end_to_end.R trains by the ring where NCCL has no GPU, and says so once", {
   skip_slow("runs a whole example")
   out_dir <- withr::local_tempdir()
