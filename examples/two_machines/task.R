@@ -13,7 +13,8 @@
 #   chief 0 of 2 tasks: loss 0.3620, accuracy 0.8917
 #   worker 0 of 2 tasks: loss 0.3620, accuracy 0.8917
 #
-# Without TF_CONFIG one process does it all, with the same numbers.
+# With worker = c("a:2222", "b:2222") the first worker is the chief, and they are "worker 0" and "worker 1".
+# Without TF_CONFIG one process does it all. The numbers are the same.
 library(keras3)
 library(tfdistr)
 strategy <- make_strategy() # before anything else uses TensorFlow

@@ -53,7 +53,7 @@ def test_outputs_of_the_original_material_are_those_of_its_scripts():
     # test_examples.py runs the scripts, and compares what they print with their heads.
     text = (ROOT / "docs" / "original.md").read_text()
     sections = re.findall(r"^```console\n(.*?)^```\n+<!-- scripts: (\S+) -->", text, re.MULTILINE | re.DOTALL)
-    assert len(sections) == 4
+    assert len(sections) == 6
     for shown, script in sections:
         head = [
             " ".join(line.split())

@@ -6,6 +6,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import warm
 from clusters import MPIEXEC, run_commands
@@ -54,22 +55,66 @@ def test_mnist_cnn_on_digits():
     assert first > second > third == of_result
 
 
+def lines_of_tasks(text: str) -> tuple[list[str], set[str], list[list[float]]]:
+    """What each task prints, in their order: its name, how many tasks there are, its loss and accuracy."""
+    line = r"^ *(\w+ \d) of (\d) tasks: loss ([\d.]+), accuracy ([\d.]+)$"
+    found = sorted(re.findall(line, text, re.MULTILINE))
+    values = [[float(loss), float(accuracy)] for *_, loss, accuracy in found]
+    return [name for name, *_ in found], {count for _, count, *_ in found}, values
+
+
 @pytest.mark.slow(reason="runs whole examples, in up to six processes")
 def test_task_on_two_machines(tmp_path):
-    one, two = tmp_path / "one.keras", tmp_path / "two.keras"
-    chief, worker = addresses(2)
-    plan = tfdistr.tf_config(chief=chief, worker=[worker])
-    tasks = [("two_machines/task.py", [str(two)], env) for env in plan.environments()]
-    printed = outputs(("two_machines/task.py", [str(one)], ALONE), *tasks)
-    found = [
-        re.search(r"^(\w+ 0) of (\d) tasks: loss ([\d.]+), accuracy ([\d.]+)$", output, re.MULTILINE)
-        for output in [*printed, shown("two_machines/task.py").replace("    ", "")]
-    ]
-    assert [line.group(1, 2) for line in found[:3]] == [("chief 0", "1"), ("chief 0", "2"), ("worker 0", "2")]
-    alone, of_chief, of_worker, in_head = ([float(line[3]), float(line[4])] for line in found)
-    assert of_chief == of_worker == pytest.approx(alone, abs=1.01e-4)  # of the last digit
-    assert in_head == pytest.approx(alone, abs=0.05)  # other processors train with other kernels
-    assert sorted(tmp_path.iterdir()) == [one, two]  # and nothing of the worker's
+    model = tmp_path / "digits.keras"
+    names, counts, [alone] = lines_of_tasks(*outputs(("two_machines/task.py", [str(model)], ALONE)))
+    assert (names, counts) == (["chief 0"], {"1"})
+    *_, in_head = lines_of_tasks(shown("two_machines/task.py"))
+    assert in_head == [pytest.approx(alone, abs=0.05)] * 2  # other processors train with other kernels
+    first, second = addresses(2)
+    for plan, expected in (
+        (tfdistr.tf_config(chief=first, worker=[second]), ["chief 0", "worker 0"]),
+        (tfdistr.tf_config(worker=[first, second]), ["worker 0", "worker 1"]),  # the first is the chief
+    ):
+        model.unlink()
+        printed = outputs(*(("two_machines/task.py", [str(model)], env) for env in plan.environments()))
+        names, counts, (one, other) = lines_of_tasks("\n".join(printed))
+        assert (names, counts) == (expected, {"2"})
+        assert one == other == pytest.approx(alone, abs=1.01e-4)  # of the last digit
+        assert list(tmp_path.iterdir()) == [model]  # and nothing of the other task's
+
+
+def ports(count: int) -> str:
+    return ",".join(map(str, free_ports(count)))
+
+
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
+def test_four_sessions(tmp_path):
+    script, model = EXAMPLES / "two_machines" / "task.py", tmp_path / "four.keras"
+    (output,) = outputs(("four_sessions.py", [ports(4), str(script), str(model)], ALONE))
+    names, counts, values = lines_of_tasks(output)
+    *in_head, expected = lines_of_tasks(shown("four_sessions.py"))
+    assert [names, counts] == in_head == [[f"worker {index}" for index in range(4)], {"4"}]
+    assert values == [values[0]] * 4
+    assert values[0] == pytest.approx(expected[0], abs=0.05)
+    assert list(tmp_path.iterdir()) == [model]
+
+
+def test_four_sessions_end_if_one_fails(tmp_path):
+    task = tmp_path / "task.py"
+    task.write_text(
+        "import os, pathlib, sys, time\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "(here / str(os.getpid())).touch()\n"
+        "while len(list(here.iterdir())) < 5: time.sleep(0.05)\n"
+        "sys.exit(3) if '\"index\": 2' in os.environ['TF_CONFIG'] else time.sleep(200)\n"
+    )
+    command = [sys.executable, str(EXAMPLES / "four_sessions.py"), ports(4), str(task)]
+    (ended,) = run_commands([command], [os.environ | ALONE], 100)
+    assert ended.status == 1
+    assert ended.output.endswith("Session 2 exited with status 3. The others were ended.\n")
+    pids = [path.name for path in tmp_path.iterdir() if path != task]
+    assert len(pids) == 4
+    assert not [pid for pid in pids if Path("/proc", pid).exists()]
 
 
 @pytest.mark.slow(reason="runs whole examples, in up to six processes")
@@ -130,6 +175,26 @@ def test_sentences_by_fit_and_by_a_loop_on_devices_and_on_two_workers(tmp_path):
     for folder in tmp_path.iterdir():
         check_writers(folder)
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def lines_of_epochs(text: str) -> list[list[float]]:
+    """The numbers of each epoch of examples/house_numbers.py, and which epoch it is."""
+    found = re.findall(r"epoch \d: loss .*, test accuracy .*", text)
+    return [list(map(float, re.findall(r"\d[\d.]*", line))) for line in found]
+
+
+@pytest.mark.slow(reason="runs whole examples, in up to six processes")
+def test_house_numbers_on_one_worker_and_on_two(tmp_path):
+    (alone,) = outputs(("house_numbers.py", [str(tmp_path / "one.weights.h5")], ALONE))
+    script, weights = str(EXAMPLES / "house_numbers.py"), str(tmp_path / "two.weights.h5")
+    command = [sys.executable, "-m", "tfdistr", "run", "-n", "2", script, weights]
+    (both,) = run_commands([command], [os.environ | ALONE], 240)
+    assert both.status == 0, both.output[-3000:]
+    one, two, in_head = map(lines_of_epochs, (alone, both.output, shown("house_numbers.py")))
+    assert [row[0] for row in one] == [1, 2, 3, 4, 5]
+    assert np.array(two) == pytest.approx(np.array(one), abs=1.01e-4)  # the chief's lines alone
+    assert np.array(in_head) == pytest.approx(np.array(one), abs=0.05)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.weights.h5", "two.weights.h5"]
 
 
 @pytest.mark.slow(reason="runs whole examples, in up to six processes")

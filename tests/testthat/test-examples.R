@@ -46,18 +46,61 @@ test_that("parameter_servers.R trains on digits, each step on one of the workers
   expect_true(all(diff(losses) < 0))
 })
 
+# What each task prints with its loss and accuracy, in their order.
+lines_of_tasks <- function(output) {
+  line <- "\\w+ \\d of \\d tasks: loss 0\\.3\\d+, accuracy 0\\.[89]\\d+"
+  sort(unlist(lapply(output, found, pattern = line)))
+}
+
 test_that("task.R saves on the chief of two tasks, and both load and evaluate it", {
   skip_slow("runs a whole example")
   file <- withr::local_tempfile(fileext = ".keras")
   address <- free_addresses()
-  env <- cluster_env(tf_config(chief = address[[1L]], worker = address[[2L]]))
   script <- file.path(examples, "two_machines", "task.R")
-  printed <- do.call(outputs, lapply(env, function(env) list(script, file, env)))
-  lines <- vapply(printed, found, "", pattern = "\\w+ 0 of 2 tasks: loss [0-9.]+, accuracy [0-9.]+")
-  expect_match(lines, "^(chief|worker) 0 of 2 tasks: loss 0\\.3\\d+, accuracy 0\\.[89]\\d+$")
-  expect_identical(sub(" .*", "", unname(lines)), c("chief", "worker"))
-  expect_length(unique(sub("^\\w+", "", lines)), 1L)
+  plans <- list(
+    tf_config(chief = address[[1L]], worker = address[[2L]]),
+    tf_config(worker = address) # the first is the chief
+  )
+  lines <- lapply(plans, function(plan) {
+    unlink(file)
+    printed <- do.call(outputs, lapply(cluster_env(plan), function(env) list(script, file, env)))
+    expect_true(file.exists(file))
+    lines_of_tasks(printed)
+  })
+  expect_identical(lapply(lines, substr, 1L, 8L), list(c("chief 0 ", "worker 0"), c("worker 0", "worker 1")))
+  expect_length(unique(sub("^\\w+ \\d", "", unlist(lines))), 1L)
+})
+
+ports <- function() paste(module_of_core("network.ports")$free_ports(4L), collapse = ",")
+
+test_that("four_sessions.R waits for four workers, which print the same numbers", {
+  skip_slow("runs a whole example")
+  file <- withr::local_tempfile(fileext = ".keras")
+  script <- file.path(examples, "two_machines", "task.R")
+  output <- outputs(list(file.path(examples, "four_sessions.R"), c(ports(), script, file)))
+  lines <- lines_of_tasks(output)
+  expect_identical(substr(lines, 1L, 19L), sprintf("worker %d of 4 tasks", 0:3))
+  expect_length(unique(substring(lines, 20L)), 1L)
   expect_true(file.exists(file))
+})
+
+test_that("four_sessions.R ends the sessions if one fails", {
+  skip_if_not(dir.exists(examples), "examples/ of the repository")
+  folder <- withr::local_tempdir()
+  task <- file.path(folder, "task.R")
+  writeLines(c(
+    "folder <- commandArgs(TRUE)",
+    "file.create(file.path(folder, Sys.getpid()))",
+    "while (length(dir(folder)) < 5) Sys.sleep(0.05)",
+    "if (grepl('\"index\": 2', Sys.getenv('TF_CONFIG'))) quit(status = 3) else Sys.sleep(200)"
+  ), task)
+  script <- start_script(file.path(examples, "four_sessions.R"), c(ports(), task, folder))
+  script$process$wait(100000)
+  expect_identical(script$process$get_exit_status(), 1L)
+  expect_match(script$output(), "Session 2 exited with status 3. The others were ended.", fixed = TRUE)
+  pids <- setdiff(dir(folder), "task.R")
+  expect_length(pids, 4L)
+  expect_false(any(runs(as.integer(pids))))
 })
 
 test_that("sentences.R gives the same history by fit on one worker and by a loop on two", {
@@ -81,6 +124,25 @@ test_that("sentences.R gives the same history by fit on one worker and by a loop
     expect_setequal(dir(folder), c("best.keras", "train", "validation"))
     expect_length(dir(file.path(folder, "train")), 1L)
   }
+})
+
+test_that("house_numbers.R prints the same lines with one worker and with two", {
+  skip_slow("runs a whole example")
+  files <- withr::local_tempfile(pattern = c("one", "two"), fileext = ".weights.h5")
+  script <- file.path(examples, "house_numbers.R")
+  env <- cluster_env(tf_config(worker = free_addresses()))
+  workers <- lapply(env, function(env) list(script, files[[2L]], env))
+  printed <- do.call(outputs, c(list(list(script, files[[1L]])), workers))
+  rows <- lapply(printed, function(output) {
+    lines <- found("(?m)^epoch \\d: loss .*, test accuracy .*$", output)
+    do.call(rbind, lapply(lines, function(line) as.numeric(found("\\d[\\d.]*", line))))
+  })
+  expect_null(rows[[3L]]) # the chief prints
+  expect_identical(rows[[1L]][, 1L], 1:5 + 0)
+  # The last printed digit may be rounded the other way.
+  expect_lt(max(abs(rows[[1L]] - rows[[2L]])), 1.01e-4)
+  expect_gt(rows[[1L]][5L, 5L], 0.9) # accuracy on the test images
+  expect_true(all(file.exists(files)))
 })
 
 test_that("end_to_end.R trains by the ring where NCCL has no GPU, and says so once", {
