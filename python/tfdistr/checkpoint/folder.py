@@ -36,6 +36,8 @@ KEPT = 2
 STOP = "stop"
 #: The file that identifies the job of a run.
 DESCRIPTION = "run.json"
+#: The file of a run with its result.
+RESULT = "result.json"
 _FOLDER = "checkpoints"
 _FORMAT = 2
 _MAGIC = b"tfdistr checkpoint "
