@@ -36,12 +36,15 @@ KEPT = 2
 STOP = "stop"
 #: The file that identifies the job of a run.
 DESCRIPTION = "run.json"
+#: The file of a run with its result.
+RESULT = "result.json"
 _FOLDER = "checkpoints"
 _FORMAT = 2
 _MAGIC = b"tfdistr checkpoint "
 _LONGEST = 64  # bytes of the first line
 _ENDING = ".checkpoint"
 _PARTIAL = ".partial"
+_REFUSED = ".refused"
 _CHECKSUM = hashlib.sha256().digest_size
 _FIX = (
     "Make room for two checkpoints, or make the folder writable. Then pass resume=True: the run continues "
@@ -89,15 +92,17 @@ class CheckpointFolder:
         self.path = path
         self.job = job
         self._lock = lock
+        self._own: dict[Position, bool] = {}  # whether this process could read them as checkpoints of its run
 
     def positions(self) -> list[Position]:
         """Return the positions of all checkpoints, from their names, in order."""
         return sorted(position for path in self._files() if (position := _position(path)) is not None)
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint; when it is safe on the disk, remove checkpoints that are too old.
+        """Write a checkpoint; when it is safe on the disk, remove those of this run that are too old.
 
-        Checkpoints after its position are also removed: they were refused when the training resumed earlier.
+        Those after its position are also removed: the training resumed earlier. Files that are damaged or of
+        another run are kept under another name.
 
         Raises:
             CheckpointError: The system refuses to write it, for example because the disk is full, or another
@@ -119,18 +124,28 @@ class CheckpointFolder:
                     file.flush()
                     os.fsync(file.fileno())
                 check_lock(self.path.parent, self._lock)
+                self._set_refused_aside()
                 partial.rename(target)
                 flush_folder(self.path)
             except OSError:
                 with contextlib.suppress(OSError):
                     self._remove_partial()
                 raise
+        self._own[checkpoint.position] = True
         check_lock(self.path.parent, self._lock)
         positions = self.positions()
         end = positions.index(checkpoint.position) + 1
         for position in positions[: max(0, end - KEPT)] + positions[end:]:
             self.path_of(position).unlink(missing_ok=True)
         return target
+
+    def _set_refused_aside(self) -> None:
+        for position in self.positions():
+            if position not in self._own:
+                self._read(position, logging.WARNING)
+            if not self._own[position]:
+                path = self.path_of(position)
+                path.rename(path.with_name(f"{path.stem}-{os.urandom(4).hex()}{_REFUSED}"))
 
     def _remove_partial(self) -> None:
         for left in self.path.glob(f"*{_PARTIAL}"):
@@ -146,13 +161,18 @@ class CheckpointFolder:
         return newest.position if newest else None
 
     def _newest(self, level: int) -> Checkpoint | None:
-        for position in reversed(self.positions()):
-            path = self.path_of(position)
-            try:
-                return read(path, self.job)
-            except CheckpointError as error:
-                log.log(level, "%s It is left out.", str(error).replace("\n", " "))
-        return None
+        found = (self._read(position, level) for position in reversed(self.positions()))
+        return next(filter(None, found), None)
+
+    def _read(self, position: Position, level: int) -> Checkpoint | None:
+        """Return a checkpoint; None if it is refused, with the reason in the log."""
+        try:
+            found = read(self.path_of(position), self.job)
+        except CheckpointError as error:
+            log.log(level, "%s It is left out.", str(error).replace("\n", " "))
+            found = None
+        self._own[position] = found is not None
+        return found
 
     def path_of(self, position: Position) -> Path:
         """Return the path of the checkpoint at a position, whether there is one or not."""
@@ -183,7 +203,7 @@ def read(path: Path, job: str = "") -> Checkpoint:
         header = json.loads(content[begin:end])
         validate("checkpoint", header)
         arrays = _arrays(header["arrays"], view[end + 1 : -_CHECKSUM])
-    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
         reason = str(error).replace("\n", " ").rstrip(".")
         raise _refused(path, f"its checksum is right, but not its header: {reason}") from error
     if job and header["job"] != job:

@@ -7,110 +7,33 @@ mark. So a process that is killed at any moment leaves the checkpoint before, or
 
 Both objects are in the folder of the job's generation. A reader takes the newest checkpoint of the highest
 generation. A job removes checkpoints of its own generation, and lower generations once it has two complete
-checkpoints. So a paused job that has not noticed a takeover removes nothing that a reader would use.
+checkpoints. So a paused job that has not noticed a takeover removes nothing that a reader would use. A
+generation of another run, or with a checkpoint that a job has refused, is never removed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
-import socket
-import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tfdistr.checkpoint.folder import KEPT, CheckpointFolder, Position, read
+from tfdistr.checkpoint.folder import DESCRIPTION, KEPT, CheckpointFolder, Position, read
+from tfdistr.checkpoint.generations import Claim, RunGeneration, generation_of
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.errors import CheckpointError
-
-_CLAIM = "writer"
-_FOLDER = "generations/"
-_OLD_FOLDER = "checkpoints/"
-_OBJECT_NAME = re.compile(rf"{_FOLDER}([0-9]{{6,}})-([0-9a-f]{{16}})/.+", re.DOTALL)
-
-
-class RunGeneration(NamedTuple):
-    """The part of a run that one job writes; the higher one is later.
-
-    The number is 0 for runs of tfdistr 0.1, which had no generations.
-    """
-
-    number: int
-    id: str
-
-    @property
-    def folder(self) -> str:
-        """The prefix of the names of its objects."""
-        return f"{_FOLDER}{self.number:06d}-{self.id}/" if self.number else _OLD_FOLDER
-
-    @property
-    def claim(self) -> str:
-        """The name of the object that names the writing process."""
-        return self.folder + _CLAIM
-
-
-def generation_of(name: str) -> RunGeneration | None:
-    """Return the generation of an object; None if it belongs to none, such as a log."""
-    if found := _OBJECT_NAME.fullmatch(name):
-        return RunGeneration(int(found[1]), found[2])
-    return RunGeneration(0, "") if name.startswith(_OLD_FOLDER) else None
-
-
-def is_claim(name: str) -> bool:
-    """Return whether an object only names the writing process."""
-    generation = generation_of(name)
-    return name == _CLAIM or (generation is not None and name == generation.claim)
-
-
-class Claim:
-    """The claim of one job to write."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._id = uuid.uuid4().hex[:16]
-        self._generation: RunGeneration | None = None
-
-    @property
-    def generation(self) -> RunGeneration:
-        """The generation of this job, once it has the claim."""
-        assert self._generation is not None
-        return self._generation
-
-    def make(self) -> None:
-        """Take over the run from any other job; an error if another job takes it over now."""
-        names = self._store.names()
-        highest = max((found.number for found in map(generation_of, names) if found), default=0)
-        self._generation = RunGeneration(highest + 1, self._id)
-        own = f"{self._id} process {os.getpid()} on {socket.gethostname()}\n".encode()
-        self._store.write(self.generation.claim, own)
-        if _CLAIM in names:  # a job of tfdistr 0.1 looks only there
-            self._store.write(_CLAIM, own)
-        self.check()
-
-    def check(self) -> None:
-        """Check that no other job has taken over the run."""
-        others = [found for found in map(generation_of, self._store.names(_FOLDER)) if found]
-        highest = max(others, default=self.generation)
-        if highest > self.generation:
-            text = (self._store.read(highest.claim) or b"").decode(errors="replace")
-            raise CheckpointError(
-                "Lost the run to another job: only one job at a time may write to a run in a store.",
-                received=f"{self._store.url}: {text.partition(' ')[2].strip() or 'another job'} "
-                "has taken it over",
-                fix="Stop one of the two jobs, or pass another `run_dir`.",
-            )
-
 
 log = logging.getLogger("tfdistr")
 
 _MARK = ".mark"
 _ENDING = ".checkpoint"
+#: The object of a generation with a checkpoint that a job has refused.
+_REFUSED = "refused"
 _CONTENT = re.compile(
-    r"([0-9a-f]{64}) ([0-9]{1,18}) ((?:generations/[0-9]{6,}-[0-9a-f]{16}/)?"
+    r"([0-9a-f]{64}) ([0-9]{1,18}) (generations/[0-9]{6,}-[0-9a-f]{16}/"
     r"[0-9]{6,}-[0-9]{9,}-[0-9a-f]{16}\.checkpoint)\n"
 )
 _NAME = re.compile(r"([0-9]{6,})-([0-9]{9,})\.mark")
@@ -124,7 +47,7 @@ class Mark:
     Attributes:
         digest: SHA-256 of the file, in hexadecimal digits.
         size: Bytes of the file.
-        name: Name of the file in the run; marks of tfdistr 0.1 have it without its folder.
+        name: Name of the file in the run.
     """
 
     digest: str
@@ -135,7 +58,7 @@ class Mark:
         return f"{self.digest} {self.size} {self.name}\n"
 
 
-class _Complete(NamedTuple):
+class Complete(NamedTuple):
     """A checkpoint that has a mark; a reader uses the higher one."""
 
     generation: RunGeneration
@@ -157,17 +80,21 @@ class StoredCheckpoints:
     def __init__(self, store: Store, claim: Claim) -> None:
         self._store = store
         self._claim = claim
+        self._to_keep: set[RunGeneration] = set()
 
     def positions(self) -> list[Position]:
         """Return the positions of all complete checkpoints; a reader uses the last one."""
-        return [found.position for found in _complete(self._store.names())]
+        return [found.position for found in complete(self._store.names())]
 
     def save(self, position: Position, file: Path) -> None:
         """Write a checkpoint."""
-        saved = _Complete(self._claim.generation, position)
+        saved = Complete(self._claim.generation, position)
         mark = _mark_of(saved, file)
         self._store.upload(mark.name, file)
         self._claim.check()  # the upload may have taken long
+        for generation in self._to_keep:  # jobs that find this checkpoint do not read those before it
+            self._store.write(generation.folder + _REFUSED, b"")
+        self._to_keep.clear()
         self._store.write(saved.mark, str(mark).encode())
 
     def prune(self, position: Position) -> None:
@@ -177,16 +104,25 @@ class StoredCheckpoints:
         were restarted from an earlier one.
         """
         names, own = self._store.names(), self._claim.generation
-        saved = [found for found in _complete(names) if found.generation == own]
+        saved = [found for found in complete(names) if found.generation == own]
         kept = [found for found in saved if found.position <= position][-KEPT:]
-        used = {own.claim, *(found.mark for found in kept)}
+        used = {found.mark for found in kept}
         used |= {mark.name for found in kept if (mark := _parsed(self._store.read(found.mark)))}
-        for name in sorted(names, key=lambda name: not name.endswith(_MARK)):  # no mark without its file
-            generation = generation_of(name)
-            if generation is None or name in used:
-                continue
-            if generation == own or (generation < own and len(kept) == KEPT):
-                self._store.remove(name)
+        of_saves = (name for name in names if name.endswith((_MARK, _ENDING)))
+        old = {name for name in of_saves if generation_of(name) == own} - used
+        if len(kept) == KEPT:
+            lower = {found for found in map(generation_of, names) if found and found < own}
+            removable = {found for found in lower if self._may_remove(found, names)}
+            old |= {name for name in names if generation_of(name) in removable}
+        for name in sorted(old, key=_when_removed):
+            self._store.remove(name)
+
+    def _may_remove(self, generation: RunGeneration, names: Collection[str]) -> bool:
+        """Return whether a lower generation is of this job's run, and no checkpoint in it was refused."""
+        run, own = (found.folder + DESCRIPTION for found in (generation, self._claim.generation))
+        if run not in names:  # its job has never begun
+            return all(found.generation != generation for found in complete(names))
+        return generation.folder + _REFUSED not in names and self._store.read(run) == self._store.read(own)
 
     def fetch(self, folder: CheckpointFolder) -> Position | None:
         """Download the newest complete checkpoint of this run into a folder; return its position, or None.
@@ -195,16 +131,17 @@ class StoredCheckpoints:
         """
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = folder.path / "fetched.partial"
-        refused: set[_Complete] = set()
-        while left := [found for found in _complete(self._store.names()) if found not in refused]:
+        refused: set[Complete] = set()
+        while left := [found for found in complete(self._store.names()) if found not in refused]:
             newest = left[-1]
             try:
                 self._take(newest, partial, folder.job)
             except CheckpointError as error:
                 # A job that still writes may have removed it for newer ones.
-                if newest in _complete(self._store.names()):
+                if newest in complete(self._store.names()):
                     log.warning("%s It is left out.", str(error).replace("\n", " "))
                     refused.add(newest)
+                    self._to_keep.add(newest.generation)
             else:
                 partial.rename(folder.path_of(newest.position))
                 return newest.position
@@ -212,11 +149,11 @@ class StoredCheckpoints:
                 partial.unlink(missing_ok=True)
         return None
 
-    def _take(self, wanted: _Complete, file: Path, job: str) -> None:
+    def _take(self, wanted: Complete, file: Path, job: str) -> None:
         mark = _parsed(self._store.read(wanted.mark))
         if mark is None:
             raise self._refused(wanted.mark, "its mark is torn")
-        name = mark.name if generation_of(mark.name) else wanted.generation.folder + mark.name
+        name = mark.name
         if not name.startswith(wanted.generation.folder):
             raise self._refused(wanted.mark, "its mark is that of another generation")
         if not self._store.download(name, file):
@@ -238,13 +175,18 @@ class StoredCheckpoints:
         return CheckpointError("A checkpoint must be whole, and of this run.", received=f"{place}: {reason}.")
 
 
-def _complete(names: Iterable[str]) -> list[_Complete]:
+def _when_removed(name: str) -> tuple[bool, bool, bool]:
+    """Sort objects: no mark without its file, no checkpoint without its run, no run without its documents."""
+    return not name.endswith(_MARK), not name.endswith(_ENDING), not name.endswith(f"/{DESCRIPTION}")
+
+
+def complete(names: Iterable[str]) -> list[Complete]:
     """Return the complete checkpoints among the objects of a run; a reader prefers the last one."""
     found = []
     for name in names:
         generation = generation_of(name)
         if generation and (at := _NAME.fullmatch(name.removeprefix(generation.folder))):
-            found.append(_Complete(generation, Position(int(at[1]), int(at[2]))))
+            found.append(Complete(generation, Position(int(at[1]), int(at[2]))))
     return sorted(found)
 
 
@@ -252,7 +194,7 @@ def _stem(position: Position) -> str:
     return f"{position.epoch:06d}-{position.step:09d}"
 
 
-def _mark_of(saved: _Complete, file: Path) -> Mark:
+def _mark_of(saved: Complete, file: Path) -> Mark:
     digest = _digest(file)
     name = f"{saved.generation.folder}{_stem(saved.position)}-{digest[:16]}{_ENDING}"
     return Mark(digest, file.stat().st_size, name)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
+from typing import IO, TYPE_CHECKING, Any
 
 from tfdistr.errors import CheckpointError
 from tfdistr.jobs.documents import write_document
@@ -31,17 +30,20 @@ RESULT_FILES = (_STATE, _SUMMARY)
 
 def save_training(training: Training, run_dir: Path) -> None:
     """Write weights, optimizer state and history of a trained model into ``run_dir`` (on the chief)."""
-    path = run_dir / _STATE
+    path, digest = run_dir / _STATE, None
     if training.model is not None:
         state = ModelState.of(training.model, training.inputs)
         with writing(path, "The trained model", needed=lambda: state.nbytes), replacing(path) as file:
             state.write(file)
+        with open_own(path) as written:
+            digest = _digest(written)
     if training.described is not None:
         path = run_dir / _DESCRIBED
         with writing(path), replacing(path) as file:
             file.write(training.described.encode())
     names = ("history", "seconds", "communication", "differences")
-    summary = {name: getattr(training, name) for name in names} | {"tuning": describe_tuning()}
+    summary = {name: getattr(training, name) for name in names}
+    summary |= {"tuning": describe_tuning(), "model": digest}
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
 
@@ -74,16 +76,28 @@ def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
 
 def load_state(run_dir: Path) -> ModelState:
     """Read the state of the trained model, as ``save_training`` wrote it."""
-    path = run_dir / _STATE
-    try:
-        return ModelState.read(path)
-    except (BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
-        raise CheckpointError(
-            "The file of the trained model is damaged.",
-            received=f"{path}: {type(error).__name__}: {error}",
-            fix="Remove result.json and resume the run: a checkpoint may have the model. The history of the "
-            "result is complete.",
-        ) from error
+    path, digest = run_dir / _STATE, _summary(run_dir)["model"]
+    with open_own(path) as file:
+        if _digest(file) != digest:
+            raise _damaged(path, "its SHA-256 is not the one in training.json")
+        file.seek(0)
+        try:
+            return ModelState.read(file)
+        except Exception as error:  # NumPy and zipfile raise errors of many kinds
+            raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(path: Path, reason: str) -> CheckpointError:
+    return CheckpointError(
+        "The file of the trained model is damaged.",
+        received=f"{path}: {reason}",
+        fix="Remove result.json and resume the run: a checkpoint may have the model. The history of the "
+        "result is complete.",
+    )
+
+
+def _digest(file: IO[bytes]) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def _summary(run_dir: Path) -> dict[str, Any]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr.checkpoint.folder import DESCRIPTION, STOP, Position, checkpoint_folder, checkpoints
+from tfdistr.checkpoint.folder import (
+    DESCRIPTION,
+    RESULT,
+    STOP,
+    Position,
+    checkpoint_folder,
+    checkpoints,
+)
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.documents import plain_class_weight, plain_options, plain_params, write_document
 from tfdistr.schemas import normalise, read, schema_id
@@ -17,8 +24,6 @@ if TYPE_CHECKING:
     from tfdistr.jobs.outcome import Outcome
     from tfdistr.training.job import Job
 
-#: The file of a run with its result.
-RESULT = "result.json"
 _SHOWN = 5
 
 

@@ -12,20 +12,23 @@ from typing import Any
 
 import attrs
 
-from tfdistr.checkpoint.folder import DESCRIPTION, Position, checkpoints
+from tfdistr.checkpoint.folder import DESCRIPTION, RESULT, Position, checkpoints
+from tfdistr.checkpoint.generations import Claim, is_only_begun
 from tfdistr.checkpoint.object_store import Store, StoreError, unreachable
-from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints, is_claim
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_documents import StoredDocuments, described
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume
 from tfdistr.jobs.documents import JOB
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import RESULT_FILES
-from tfdistr.jobs.resume import RESULT, is_run, note_result
+from tfdistr.jobs.resume import is_run, note_result
 from tfdistr.jobs.run_dir import keep_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
 
-# The files that a resumed job needs. Never a pickle: files from a store must not run code.
-_FETCHED = (DESCRIPTION, *RESULT_FILES, RESULT)
+# What a resumed job needs besides run.json. Never a pickle: files from a store must not run code. The result
+# is last: it marks the run as complete.
+_RESULTS = (*RESULT_FILES, RESULT)
 _OUTPUT = ("logs/*", "workers/*/events.jsonl")
 _COPY = "output.partial"
 
@@ -50,15 +53,16 @@ class StoredRun:
         self._store = Store(url)
         self._claim = Claim(self._store)
         self._stored = StoredCheckpoints(self._store, self._claim)
+        self._documents = StoredDocuments(self._store, self._claim)
         self._uploads: Uploads | None = None
         self._begun = self._active = False
         self._uploaded: dict[str, tuple[int, int]] = {}  # size and time of the logs that are in the store
         self._tell: Callable[[dict[str, Any]], object] = lambda event: None
         try:
-            names = [name for name in self._store.names() if not is_claim(name)]
+            names = [name for name in self._store.names() if not is_only_begun(name, [JOB])]
         except StoreError as error:
             raise unreachable(self._store.url, error) from error
-        earlier = DESCRIPTION in names
+        earlier = described(names) is not None
         if names and not (resume and earlier):
             raise refused(self._store.url, earlier, resume=resume)
         self.folder = temporary_run_dir(cluster)
@@ -71,9 +75,8 @@ class StoredRun:
             raise
 
     def _fetch(self) -> Position | None:
-        for name in _FETCHED:
-            if self._store.download(name, self.folder / name):
-                (self.folder / name).chmod(0o600)  # whatever the umask is, others must not be able to write
+        if not self._documents.fetch(self.folder, *_RESULTS):
+            return None  # somebody has just removed it
         read("run", (self.folder / DESCRIPTION).read_bytes())  # others could have changed it
         return self._stored.fetch(checkpoints(self.folder))
 
@@ -81,7 +84,7 @@ class StoredRun:
         """Take over the run, and write the documents of the job into it, before any computation."""
         try:
             self._claim.make()
-            self._upload(DESCRIPTION, JOB)
+            self._documents.upload(self.folder, *_RESULTS, JOB, DESCRIPTION)
         except StoreError as error:
             raise unreachable(self._store.url, error) from error
         self._tell = tell
@@ -162,10 +165,9 @@ class StoredRun:
                 self._uploads.finish()
             self._claim.check()
             self._upload_output()
-            self._upload(DESCRIPTION, JOB)
-            if complete:  # the result is last: it marks the run as complete
-                self._store.remove(RESULT)
-                self._upload(*RESULT_FILES, RESULT)
+            if complete:
+                self._documents.remove(RESULT)
+                self._documents.upload(self.folder, *_RESULTS)
         except CheckpointError:  # the run continues elsewhere
             raise
         except BaseException:
@@ -191,12 +193,6 @@ class StoredRun:
         finally:
             copy.unlink(missing_ok=True)
         self._uploaded[name] = state
-
-    def _upload(self, *names: str) -> None:
-        for name in names:
-            file = Path(self.folder, name)
-            if file.is_file():
-                self._store.upload(name, file)
 
     def _warn(self, message: str) -> None:
         self._tell({"event": "warning", "message": message, "worker": None, "time": time.time()})

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from zipfile import ZipFile
 
 import attrs
 import numpy as np
@@ -15,7 +18,6 @@ from tfdistr.errors import ArgumentError
 from tfdistr.training.given_model import callers_model
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.utils.interrupts import import_tensorflow
-from tfdistr.utils.trusted_files import open_own
 
 if TYPE_CHECKING:
     import keras
@@ -180,16 +182,29 @@ class ModelState:
         np.savez(file, **arrays, **{_INPUTS: np.array(json.dumps(self.inputs))})  # type: ignore[arg-type]
 
     @classmethod
-    def read(cls, file: Path | IO[bytes]) -> ModelState:
+    def read(cls, file: IO[bytes]) -> ModelState:
         """Read the values that ``write`` wrote."""
-        if isinstance(file, Path):
-            with open_own(file) as opened:
-                return cls.read(opened)
+        _check_sizes(file)
         with np.load(file, allow_pickle=False) as state:
             weights = [state[name] for name in state.files if name.startswith(_WEIGHT)]
             own = _read_optimizer(state, "")
             others = [_read_optimizer(state, f"{_OTHER}{i}_") for i in range(int(state[_OTHERS]))]
             return cls(weights, own.values, json.loads(str(state[_INPUTS])), own.trained, others)
+
+
+def _check_sizes(file: IO[bytes]) -> None:
+    """Refuse arrays that claim more bytes than the file has: NumPy allocates what their headers claim."""
+    room = file.seek(0, os.SEEK_END)
+    with ZipFile(file) as members:
+        for name in members.namelist():
+            with members.open(name) as member:
+                np.lib.format.read_magic(member)
+                shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+            size = math.prod(shape) * dtype.itemsize
+            if not 0 <= size <= room:
+                raise ValueError(f"{name} has {size} bytes, says its header, where at most {room} are left")
+            room -= size
+    file.seek(0)
 
 
 def _read_optimizer(state: Any, prefix: str) -> OptimizerValues:

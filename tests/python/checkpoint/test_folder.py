@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from damages import damages
+from slow import few_or_many
 
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, read
 from tfdistr.errors import CheckpointError
@@ -83,8 +85,7 @@ def test_what_is_not_whole_or_ours_is_refused_and_the_one_before_is_used(tmp_pat
     folder.save(checkpoint(1))
     path = folder.save(checkpoint(2))
     if change is None:
-        path.unlink()
-        CheckpointFolder(tmp_path, "that").save(checkpoint(2, job="that"))
+        CheckpointFolder(tmp_path / "other", "that").save(checkpoint(2, job="that")).replace(path)
     else:
         path.write_bytes(change(path.read_bytes()))
     with pytest.raises(CheckpointError) as caught:
@@ -109,6 +110,44 @@ def with_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_bytes(content + hashlib.sha256(content).digest())
 
 
+def test_every_flipped_bit_and_every_cut_is_refused(tmp_path):
+    path = CheckpointFolder(tmp_path, "this").save(checkpoint())
+    for damaged in damages(path.read_bytes(), few_or_many(500, 8000), few_or_many(50, 800)):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"^A checkpoint must be whole, and of this run\."):
+            read(path, "this")
+
+
+def test_what_is_refused_is_never_removed(tmp_path, caplog):
+    """It may be whole for a run whose id is right again."""
+    folder = CheckpointFolder(tmp_path, "this")
+    saved = [folder.save(checkpoint(epoch)) for epoch in (1, 2)]
+    contents = [path.read_bytes() for path in saved]
+    other = CheckpointFolder(tmp_path, "that")  # its run.json has another id now
+    assert other.newest() is None
+    for epoch in (1, 2, 3, 4):
+        other.save(checkpoint(epoch, job="that"))
+        assert other.positions() == [(number, 0) for number in range(max(1, epoch - 1), epoch + 1)]
+    kept = sorted(tmp_path.glob("*.refused"))
+    assert [path.read_bytes() for path in kept] == contents
+    assert caplog.text.count("It is left out.") == 2
+    for path in other.path.glob("*.checkpoint"):
+        path.unlink()
+    for path in kept:
+        path.rename(path.with_name(f"{path.name[:16]}.checkpoint"))
+    assert folder.newest().position == (2, 0)
+
+
+def test_a_damaged_checkpoint_before_the_newest_is_kept(tmp_path, caplog):
+    """Nothing has read it when it is too old."""
+    for epoch in (1, 2):
+        path = CheckpointFolder(tmp_path, "this").save(checkpoint(epoch))
+        if epoch == 1:
+            path.write_bytes(torn(path.read_bytes()))
+    assert "It is left out." in caplog.text
+    assert [path.name[:16] for path in tmp_path.glob("*.refused")] == ["000001-000000000"]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -116,9 +155,10 @@ def with_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         (lambda header: header["notes"].pop("workers"), '"workers"'),
         (lambda header: header.update(position=[1]), "position"),
         (lambda header: header["arrays"][0].__setitem__(2, [10**6]), "buffer is smaller than requested size"),
+        (lambda header: header["arrays"][0].__setitem__(2, [10**30]), "too large"),
         (lambda header: header["arrays"][0].__setitem__(1, "no_such_type"), "no_such_type"),
     ],
-    ids=["job", "workers", "position", "shape", "type"],
+    ids=["job", "workers", "position", "shape", "huge shape", "type"],
 )
 def test_a_header_that_is_not_valid_is_left_out_though_the_checksum_holds(tmp_path, change, reason, caplog):
     folder = CheckpointFolder(tmp_path, "this")

@@ -1,6 +1,5 @@
 """Checkpoints in a store: complete or refused, and the one before is there."""
 
-import hashlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,11 @@ import numpy as np
 import pytest
 import stores
 
-from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.folder import DESCRIPTION, RESULT, Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.generations import Claim, RunGeneration
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.checkpoint.stored_checkpoints import Claim, RunGeneration, StoredCheckpoints
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_documents import StoredDocuments
 from tfdistr.errors import CheckpointError
 from tfdistr.utils.warn import WARNINGS
 
@@ -37,19 +38,24 @@ class Run:
         self.store = Store(URL)
         self.claim = Claim(self.store)
         self.stored = StoredCheckpoints(self.store, self.claim)
+        self.documents = StoredDocuments(self.store, self.claim)
+        self.place = folder
         self.folder = CheckpointFolder(folder / "checkpoints", job)
+        folder.mkdir(exist_ok=True)
+        (folder / DESCRIPTION).write_text(job)
 
     def save(self, *position: int, **given: Any) -> None:
         if self.claim._generation is None:
             self.claim.make()
-        made = checkpoint(*position, **given)
+            self.documents.upload(self.place, DESCRIPTION)
+        made = checkpoint(*position, **{"job": self.folder.job} | given)
         self.stored.save(made.position, self.folder.save(made))
         self.stored.prune(made.position)
 
     def names(self) -> list[str]:
         """The names of the objects of all checkpoints, without their folders."""
         names = self.store.names("generations/")
-        return [name.rpartition("/")[2] for name in names if not name.endswith("/writer")]
+        return [name.rpartition("/")[2] for name in names if name.endswith((".mark", ".checkpoint"))]
 
     def name(self, part: str, ending: str) -> str:
         """The whole name of an object with this part and ending."""
@@ -202,32 +208,91 @@ def test_only_the_job_that_has_begun_last_writes(tmp_path):
     new.save(2)
 
 
-def in_old_format(run: Run, *position: int) -> None:
-    """Save a checkpoint as tfdistr 0.1 did."""
-    made = checkpoint(*position)
-    file = run.folder.save(made)
-    digest, stem = hashlib.sha256(file.read_bytes()).hexdigest(), file.stem
-    name = f"{stem}-{digest[:16]}.checkpoint"
-    run.store.upload(f"checkpoints/{name}", file)
-    run.store.write(f"checkpoints/{stem}.mark", f"{digest} {file.stat().st_size} {name}\n".encode())
-
-
-def test_a_run_of_version_0_1_is_resumed(tmp_path):
+@pytest.mark.parametrize("change", [torn, altered, gone, torn_mark, later])
+def test_what_a_job_has_refused_is_never_removed(tmp_path, change):
     run = Run(tmp_path / "old")
-    run.store.write("writer", b"0123 process 1 on host\n")
-    in_old_format(run, 7)
-    in_old_format(run, 8)
-    found = elsewhere(tmp_path)
-    assert found.position == (8, 0)
-    assert found.arrays["a"].tobytes() == checkpoint(8).arrays["a"].tobytes()
+    for epoch in (1, 2):
+        run.save(epoch)
+    change(run)
+    kept = contents(run)
+    second, third = (Run(tmp_path / name) for name in ("second", "third"))
+    assert second.stored.fetch(second.folder) == (1, 0)
+    for epoch in (2, 3, 4):
+        second.save(epoch)
+    assert third.stored.fetch(third.folder) == (4, 0)  # it does not read what the second one has refused
+    for epoch in (5, 6):
+        third.save(epoch)
+    assert contents(second) == {}
+    assert contents(run) == kept | {run.claim.generation.folder + "refused": b""}
+
+
+def test_nothing_of_another_run_is_removed(tmp_path):
+    """It began in the same moment, and has another id."""
+    run = Run(tmp_path / "other", "other")
+    run.save(1)
+    kept = contents(run)
     new = Run(tmp_path / "new")
-    new.save(5)  # the old ones were refused, for example
-    assert new.store.read("writer") == new.store.read(new.claim.generation.claim)  # the old job stops
-    assert new.stored.positions() == [(7, 0), (8, 0), (5, 0)]
-    assert elsewhere(tmp_path).position == (5, 0)
-    new.save(6)
-    assert new.stored.positions() == [(5, 0), (6, 0)]
-    assert new.store.names("checkpoints/") == []
+    for epoch in (1, 2, 3):
+        new.save(epoch)
+    assert contents(run) == kept
+
+
+def contents(run: Run) -> dict[str, bytes]:
+    """The objects of a job."""
+    names = run.store.names(run.claim.generation.folder)
+    return {name: content for name in names if (content := run.store.read(name)) is not None}
+
+
+def test_a_job_that_has_lost_the_run_gives_it_no_other_id(tmp_path):
+    """It was paused after its claim."""
+    lost, run = Run(tmp_path / "lost", "another"), Run(tmp_path / "run")
+    lost.claim.make()
+    for epoch in (1, 2, 3):
+        run.save(epoch)
+    lost.documents.upload(lost.place, DESCRIPTION)
+    assert run.documents.fetch(tmp_path)
+    assert (tmp_path / DESCRIPTION).read_text() == "this"
+    assert elsewhere(tmp_path).position == (3, 0)
+
+
+def test_the_documents_are_those_of_the_job_whose_checkpoint_is_used(tmp_path):
+    """The second job began a run of its own in the same moment. Then it was killed."""
+    run, other = Run(tmp_path / "run"), Run(tmp_path / "other", "other")
+    assert not run.documents.fetch(tmp_path)
+    run.save(1)
+    other.claim.make()
+    assert other.claim.generation > run.claim.generation
+    for said in ("this", "other"):  # before and after the other one has a result
+        other.documents.upload(other.place, DESCRIPTION)
+        assert run.documents.fetch(tmp_path, RESULT)
+        assert (tmp_path / DESCRIPTION).read_text() == said
+        (other.place / RESULT).write_text("a result")
+        other.documents.upload(other.place, RESULT)
+
+
+class Removed(Store):
+    """A store in which a later job removes the generation whose documents this one reads."""
+
+    later: Any = None
+
+    def download(self, name: str, file: Path) -> bool:
+        if self.later and name.endswith(RESULT):
+            later, self.later = self.later, None
+            for epoch in (3, 4):
+                later.save(epoch)
+        return super().download(name, file)
+
+
+def test_a_reader_of_documents_that_are_removed_takes_the_later_ones(tmp_path):
+    run, later = Run(tmp_path / "run"), Run(tmp_path / "later")
+    run.save(1)
+    (run.place / "training.json").write_text("of the first")
+    run.documents.upload(run.place, "training.json")
+    store = Removed(URL)
+    store.later = later
+    assert StoredDocuments(store, Claim(store)).fetch(tmp_path, "training.json", RESULT)
+    assert contents(run) == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["later", "run", "run.json"]
 
 
 def test_restarts_that_write_one_checkpoint_each_leave_it(tmp_path):

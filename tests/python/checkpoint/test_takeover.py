@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 from slow import mostly_slow
 
-from tfdistr.checkpoint import stored_checkpoints as claims
-from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
-from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints
+from tfdistr.checkpoint import generations
+from tfdistr.checkpoint.folder import DESCRIPTION, Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.generations import Claim
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_documents import StoredDocuments
 from tfdistr.errors import CheckpointError
 
 #: The objects of a store: names and contents.
@@ -54,6 +56,7 @@ class Scripted:
 
     def download(self, name: str, file: Path) -> bool:
         content = self._ask("read", name)
+        file.unlink(missing_ok=True)
         if content is not None:
             file.write_bytes(content)
         return content is not None
@@ -77,10 +80,15 @@ def answered(objects: Objects, operation: str, name: str, content: bytes = b"") 
 
 
 class Saved(NamedTuple):
-    """A checkpoint of a job."""
+    """A checkpoint of a job.
+
+    Attributes:
+        run: The id of its run: the job that began it.
+    """
 
     job: str
     epoch: int
+    run: str
 
 
 def writes(
@@ -102,35 +110,47 @@ def writes(
         CheckpointError: Another job has taken it over.
     """
     claim = Claim(store)
-    stored = StoredCheckpoints(store, claim)
-    found = stored.fetch(CheckpointFolder(folder, "run"))
+    stored, documents = StoredCheckpoints(store, claim), StoredDocuments(store, claim)
+    described = folder / DESCRIPTION
+    if documents.fetch(folder):
+        run = described.read_text()
+        found = stored.fetch(CheckpointFolder(folder, run))
+    else:
+        run, found = job, None
+        folder.mkdir(exist_ok=True)
+        described.write_text(run)
     claim.make()
+    documents.upload(folder, DESCRIPTION)
     epoch = found.epoch if found else 0
     for _ in range(saves):
         epoch += 1
-        yield Saved(job, epoch)
+        yield Saved(job, epoch, run)
         position = Position(epoch, 0)
-        stored.save(position, (file_of or made_in(folder))(Saved(job, epoch)))
+        stored.save(position, (file_of or made_in(folder))(Saved(job, epoch, run)))
         stored.prune(position)
 
 
 def made_in(folder: Path) -> Callable[[Saved], Path]:
     def make(saved: Saved) -> Path:
-        local, arrays = CheckpointFolder(folder, "run"), {"a": np.full(10, saved.epoch, "float32")}
+        local, arrays = CheckpointFolder(folder, saved.run), {"a": np.full(10, saved.epoch, "float32")}
         notes = {"workers": 1, "by": saved.job}
-        return local.save(Checkpoint("run", Position(saved.epoch, 0), saved.epoch, notes, arrays))
+        return local.save(Checkpoint(saved.run, Position(saved.epoch, 0), saved.epoch, notes, arrays))
 
     return make
 
 
 def found_in(store: Any, folder: Path) -> Saved | None:
     """The checkpoint from which a job would continue now."""
-    local = CheckpointFolder(folder, "run")
+    claim = Claim(store)
+    folder.mkdir(exist_ok=True)
     for file in folder.glob("*"):
         file.unlink()
-    StoredCheckpoints(store, Claim(store)).fetch(local)
+    if not StoredDocuments(store, claim).fetch(folder):
+        return None
+    local = CheckpointFolder(folder, (folder / DESCRIPTION).read_text())
+    StoredCheckpoints(store, claim).fetch(local)
     newest = local.newest()
-    return newest and Saved(newest.notes["by"], newest.position.epoch)
+    return newest and Saved(newest.notes["by"], newest.position.epoch, newest.job)
 
 
 class Past:
@@ -203,12 +223,12 @@ class Jobs:
 
     def program(self, letter: str, store: Any) -> Iterator[Saved]:
         """The job with this letter."""
-        self._patch.setattr(claims.uuid, "uuid4", lambda: type("Id", (), {"hex": letter * 32}))
+        self._patch.setattr(generations.uuid, "uuid4", lambda: type("Id", (), {"hex": letter * 32}))
         return writes(letter, store, self._folder / "machine", self._saves[letter], self._file_of)
 
     def _file_of(self, saved: Saved) -> Path:
         if saved not in self._files:
-            self._files[saved] = made_in(self._folder / f"{saved.job}{saved.epoch}")(saved)
+            self._files[saved] = made_in(self._folder / "".join(map(str, saved)))(saved)
         return self._files[saved]
 
     def after(self, state: State, index: int) -> State | None:
@@ -291,7 +311,7 @@ def of_the_last(state: State) -> Saved | None:
 
 def of_the_highest(state: State) -> Saved | None:
     """The newest checkpoint of the highest generation that has one."""
-    assert not all(past.refused for past in state[1][1:])
+    assert not all(past.refused for past in state[1][-2:])
     return max(((past.generation, past.saved) for past in state[1] if past.saved), default=("", None))[1]
 
 
@@ -300,7 +320,7 @@ def of_the_highest(state: State) -> Saved | None:
 def test_a_paused_job_loses_nothing_of_the_one_that_took_the_run_over(jobs, first):
     """The first job has two checkpoints when the second one takes over. It may have the higher id."""
     both = jobs(**{first: 3, "a" if first == "b" else "b": 2})
-    begin = both.until(both.begin, first, lambda past: past.writing == Saved(first, 3))
+    begin = both.until(both.begin, first, lambda past: past.writing == Saved(first, 3, first))
     orders, lost = Search(both, of_the_last)(begin)
     assert lost == 0
     assert orders > 1_000_000
@@ -315,13 +335,20 @@ def test_of_two_jobs_that_begin_at_once_one_wins(jobs):
     assert orders > 100_000
 
 
+def test_of_two_jobs_that_begin_a_run_at_once_one_wins(jobs):
+    """Each makes an id for the run. A reader has the id and the checkpoints of one of them."""
+    orders, lost = Search(two := jobs(a=2, b=2), of_the_highest)(two.begin)
+    assert lost == 0
+    assert orders > 100_000
+
+
 @pytest.mark.slow(reason="tries each point of a long list")
 def test_a_job_that_crashes_as_it_takes_over_loses_nothing_of_the_two_others(jobs):
     """The first job is paused at any operation, the second one crashes at any, a third one follows."""
     three, total = jobs(a=3, b=2, c=1), 0
     search = Search(three, of_the_last, crashed="b")
     paused: State | None
-    paused = three.until(three.begin, "a", lambda past: past.writing == Saved("a", 3))
+    paused = three.until(three.begin, "a", lambda past: past.writing == Saved("a", 3, "a"))
     while paused:
         crashed: State | None = paused
         while crashed:

@@ -12,8 +12,9 @@ import stores
 
 from tfdistr.checkpoint import uploads
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
+from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store, StoreError
-from tfdistr.checkpoint.stored_checkpoints import Claim, StoredCheckpoints
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError
 

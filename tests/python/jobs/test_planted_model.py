@@ -54,10 +54,13 @@ def test_a_resumed_run_has_the_model_of_the_caller(tmp_path, monkeypatch, store,
         if not store:
             place.mkdir(mode=0o700)
             for name in ("run.json", "model.npz", "training.json", "result.json"):
-                assert Store(URL).download(name, place / name)
+                (there,) = [found for found in Store(URL).names() if found.endswith(f"/{name}")]
+                assert Store(URL).download(there, place / name)
                 os.chmod(place / name, 0o600)
             (place / "description.json").write_text(planted(marker))
-        Store(URL).write("description.json", planted(marker).encode())
+        (described,) = [name for name in Store(URL).names() if name.endswith("/run.json")]
+        for folder in ("", described.removesuffix("run.json")):
+            Store(URL).write(f"{folder}description.json", planted(marker).encode())
         again = train(place, model, epochs=1, cluster=local_cluster(1), resume=True)
         np.testing.assert_array_equal(again.model.predict(X, verbose=0), fit.model.predict(X, verbose=0))
         assert not marker.exists()

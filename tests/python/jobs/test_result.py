@@ -1,11 +1,16 @@
 """What a job gives back: the history in several forms, and the trained model."""
 
+import hashlib
+import json
 import sys
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from damages import damages
+from slow import few_or_many
 
 from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.jobs.outcome import epochs_of, rows_of
@@ -249,6 +254,34 @@ def test_a_damaged_model_says_what_is_left(tmp_path, damage):
         "result is complete."
     )
     assert load_history(tmp_path) == trained.history
+
+
+def test_every_flipped_bit_and_every_cut_of_a_model_is_refused(tmp_path):
+    save_training(train(built(), X), tmp_path)
+    file = tmp_path / "model.npz"
+    for damaged in damages(file.read_bytes(), few_or_many(500, 8000), few_or_many(50, 800)):
+        file.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="its SHA-256 is not the one in"):
+            load_state(tmp_path)
+
+
+@pytest.mark.parametrize("shape", ["(8589934592,)", "(4, -1)"])
+def test_a_model_with_a_wrong_header_is_refused_before_space_is_allocated(tmp_path, shape):
+    """Its checksum is right: somebody has written it."""
+    save_training(train(built(), X), tmp_path)
+    file, document = tmp_path / "model.npz", tmp_path / "training.json"
+    with zipfile.ZipFile(file) as there:
+        members = {name: there.read(name) for name in there.namelist()}
+    header = members["weight_0.npy"]
+    members["weight_0.npy"] = header.replace(b"(4, 1), }".ljust(30), f"{shape}, }}".encode().ljust(30))
+    assert members["weight_0.npy"] != header
+    with zipfile.ZipFile(file, "w") as changed:
+        for name, content in members.items():
+            changed.writestr(name, content)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    document.write_text(json.dumps(json.loads(document.read_text()) | {"model": digest}))
+    with pytest.raises(CheckpointError, match=r"weight_0\.npy has -?\d+ bytes, says its header"):
+        load_state(tmp_path)
 
 
 def test_a_model_in_bfloat16_comes_back(tmp_path):

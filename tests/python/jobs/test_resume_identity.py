@@ -31,6 +31,16 @@ def test_a_run_of_another_job_is_refused(tmp_path):
     ]
 
 
+def test_the_checkpoints_of_a_run_whose_id_was_changed_are_kept(tmp_path):
+    train(tmp_path / "run", epochs=2)
+    document, folder = tmp_path / "run" / "run.json", tmp_path / "run" / "checkpoints"
+    text, saved = document.read_text(), {path: path.read_bytes() for path in folder.iterdir()}
+    document.write_text(text.replace(json.loads(text)["id"], "0" * 32))
+    fit = train(tmp_path / "run", epochs=3, resume=True)
+    assert len(fit.history["loss"]) == 3
+    assert sorted(path.read_bytes() for path in folder.glob("*.refused")) == sorted(saved.values())
+
+
 def test_other_options_and_another_kind_of_data_are_refused(tmp_path):
     train(tmp_path / "run", epochs=1, strategy=tfdistr.one_device(device="cpu:0"))
     with pytest.raises(ArgumentError) as caught:

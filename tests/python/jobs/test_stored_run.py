@@ -12,12 +12,14 @@ import stores
 from resumed import X, Y, bits, train
 
 from tfdistr.checkpoint import uploads
+from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrWarning
 from tfdistr.jobs import run_dir as folders
 from tfdistr.jobs.run_dir import open_run_dir
 
 URL = "s3://bucket/run"
+MEMORY = "memory://bucket/run"
 
 
 @pytest.fixture
@@ -33,8 +35,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return bits(train(tmp_path_factory.mktemp("undisturbed") / "run", validation_data=(X, Y)))
 
 
-def trained(**given: Any) -> Any:
-    return train(URL, validation_data=(X, Y), **given)
+def trained(place: object = URL, **given: Any) -> Any:
+    return train(place, validation_data=(X, Y), **given)
 
 
 class At(keras.callbacks.Callback):
@@ -71,26 +73,59 @@ def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undis
     assert [row["log"] for row in fit.workers] == [None]
     store = Store(URL)
     names = store.names()
-    assert [name for name in names if "/" not in name] == [
+    assert [name.rpartition("/")[2] for name in names if name.endswith((".json", ".npz"))] == [
         "job.json", "model.npz", "result.json", "run.json", "training.json",
     ]  # fmt: skip
+    assert {name.split("/")[0] for name in names} == {"generations"}
+    assert len({name.split("/")[1] for name in names}) == 1
     marks = [name.rpartition("/")[2][:16] for name in names if name.endswith(".mark")]
     assert marks[-1] == "000004-000000000"  # the one before depends on how fast the uploads are
     assert len(marks) <= 2
     (claim,) = [name for name in names if name.endswith("/writer")]
-    assert len([name for name in names if "/" in name]) == 2 * len(marks) + 1
-    assert json.loads(store.read("result.json"))["run_dir"] == URL
+    assert len(names) == 5 + 2 * len(marks) + 1
+    result = claim.replace("writer", "result.json")
+    assert json.loads(store.read(result))["run_dir"] == URL
     for name in names:
         assert b"not-to-be-seen" not in store.read(name)
     assert server.written[0] == f"/bucket/run/{claim}"
-    assert server.written[-1] == "/bucket/run/result.json"
+    assert server.written[-1] == f"/bucket/run/{result}"
     assert kept() == before
 
 
 def test_a_job_that_was_killed_as_it_began_can_be_called_again(server):
-    for place in ("", "generations/000001-0123456789abcdef/"):
-        Store(URL).write(f"{place}writer", b"0123 process 1 on host\n")
+    for name in ("writer", "job.json"):
+        Store(URL).write(f"generations/000001-0123456789abcdef/{name}", b"0123 process 1 on host\n")
     trained(epochs=1, resume=True)
+
+
+def test_a_job_that_was_paused_as_it_began_loses_nothing_of_the_one_that_took_the_run_over(monkeypatch):
+    """It wakes between its claim and its documents, with another id for the run."""
+    make = Claim.make
+
+    def paused(claim: Claim) -> None:
+        monkeypatch.setattr(Claim, "make", make)
+        claim.make()
+        trained(MEMORY, epochs=3)
+
+    with stores.memory():
+        monkeypatch.setattr(Claim, "make", paused)
+        with pytest.raises(CheckpointError, match="has taken it over"):
+            trained(MEMORY)
+        begun: list[int] = []
+        fit = trained(MEMORY, resume=True, callbacks=[At(3, lambda: begun.append(3)), At(0, breaks)])
+    assert begun == [3]
+    assert len(fit.history["loss"]) == 4
+
+
+def test_a_longer_job_that_is_killed_leaves_the_result_before(server):
+    """Its documents are those that count as soon as it has a checkpoint."""
+    fit = trained(epochs=2)
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        trained(resume=True, callbacks=[At(3, breaks)])
+    store = Store(URL)
+    results = [name for name in store.names() if name.endswith("/result.json")]
+    assert max(results).split("/")[1].startswith("000002-")
+    assert json.loads(store.read(max(results)))["history"] == fit.history
 
 
 @pytest.mark.parametrize(
