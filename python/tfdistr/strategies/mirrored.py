@@ -7,6 +7,7 @@ rows, and clips each replica's gradients. Here a step of Keras's ``fit`` gives t
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
+from tfdistr.strategies.device_batches import DeviceBatches
 from tfdistr.strategies.end_of_data import warn_at_early_end
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.loss_weighting import (
@@ -99,9 +101,9 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Reduce ``value`` over the replicas; see ``tf.distribute.Strategy.reduce``.
 
-        For a nested batch (Keras builds a model from its shapes) it returns the batch of the first replica.
+        A first batch, of which Keras needs only the shapes, is that of the first replica.
         """
-        if axis is None and tf.nest.is_nested(value):
+        if tf.nest.is_nested(value) and tf_internals.keras_builds_model():
             return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
         return super().reduce(reduce_op, value, axis)
 
@@ -112,13 +114,23 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             check_data(dataset)
             if call is not None:
                 check_model(call.model)
-        if call is not None:
-            let_keras_build(call.model)
-            warn_at_early_end(call, is_chief=True)
+        if call is None:
+            return self._batches(super().experimental_distribute_dataset, dataset, options)
+        let_keras_build(call.model)
+        warn_at_early_end(call, is_chief=True)
         distributed = super().experimental_distribute_dataset(dataset, options)
-        if call is None or not has_known_shapes(dataset.element_spec):
+        if not has_known_shapes(dataset.element_spec):
             return distributed
         return WithoutFirstLook(dataset, call.model, distributed)
+
+    def distribute_datasets_from_function(self, dataset_fn: Any, options: Any = None) -> Any:
+        """Distribute the dataset that a function makes; see ``tf.distribute.Strategy``."""
+        return self._batches(super().distribute_datasets_from_function, dataset_fn, options)
+
+    def _batches(self, distribute: Callable[..., Any], data: Any, options: Any) -> Any:
+        if self.num_replicas_in_sync == 1:
+            return distribute(data, options)
+        return DeviceBatches(functools.partial(distribute, data), options)
 
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run ``fn`` on every replica; see ``tf.distribute.Strategy.run``."""

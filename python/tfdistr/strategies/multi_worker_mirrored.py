@@ -309,19 +309,19 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.
 
         Two uses by Keras's ``fit`` are special. A log of a step, or a scalar with ``axis=0``, is the worker's
-        own value. A nested batch with ``axis=None`` (Keras builds a model from the shapes of a first batch)
-        is the local batch. Other nested values are reduced one by one.
+        own value. A first batch, of which Keras needs only the shapes, is the local batch. Nested values are
+        reduced one by one.
         """
         self.used = True
         if self.extended.virtual and axis is not None:  # logs are those of the whole batch
             return tf.nest.map_structure(self.extended.local, value)
+        if tf.nest.is_nested(value):
+            if tf_internals.keras_builds_model():
+                return tf.nest.map_structure(self.extended.local, value)
+            parts = [self.reduce(reduce_op, part, axis) for part in tf.nest.flatten(value)]
+            return tf.nest.pack_sequence_as(value, parts)
         if self.extended.collectives is not None:
-            local = tf.nest.map_structure(self.extended.local, value)
-            if tf.nest.is_nested(value):
-                parts = tf.nest.flatten(value)
-                if axis is None and all(isinstance(part, tf.distribute.DistributedValues) for part in parts):
-                    return local
-                return tf.nest.pack_sequence_as(value, [self.reduce(reduce_op, part, axis) for part in parts])
+            local = self.extended.local(value)
             if axis is not None and (_is_number(local) or any(local is log() for log in self._logs)):
                 return local
         return super().reduce(reduce_op, value, axis)

@@ -54,8 +54,8 @@ def test_each_replica_has_its_number(found):
     assert [worker["values"]["id"] for worker in found] == [0, 1]
 
 
-def test_variables_start_as_the_chiefs_and_are_summed_when_read(found):
-    assert [worker["from_the_chief"] for worker in found] == [[10.0, 3.0]] * 2
+def test_variables_start_as_the_chiefs_and_are_summed_when_read_or_reduced(found):
+    assert [worker["from_the_chief"] for worker in found] == [[10.0, 3.0, 3.0]] * 2
 
 
 def test_a_loop_of_ones_own_equals_one_process(found):

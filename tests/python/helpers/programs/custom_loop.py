@@ -67,7 +67,7 @@ def from_the_chief() -> object:
         total = tf.Variable(0.0, synchronization=tf.VariableSynchronization.ON_READ,
                             aggregation=tf.VariableAggregation.SUM)  # fmt: skip
     strategy.run(lambda: total.assign_add(INDEX + 1.0))
-    return plain([variable.read_value(), total.read_value()])
+    return plain([variable.read_value(), total.read_value(), *strategy.reduce(SUM, [total], axis=None)])
 
 
 class Learner(keras.Sequential):
