@@ -4,16 +4,15 @@
     python after_exit.py PARENT_PID cancel JOB
 
 When a guard exits, the kernel kills its worker (see ``die_with_parent``), but not the rest of the worker's
-process group.
+process group. Ranks that are killed while MPI starts leave names in /dev/shm, which are removed then.
 
 The script is run by its path and uses the standard library only, so that it starts at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
+import runpy
 import subprocess
 import sys
 import time
@@ -21,12 +20,14 @@ import time
 _POLL_INTERVAL = 0.2  # seconds
 _TRIES = 30  # Slurm's controller may be busy
 _PAUSE = 10.0  # seconds
+_CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 
 
 def kill(group: int) -> None:
-    """Kill a process group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)
-        os.killpg(group, signal.SIGKILL)
+    """Kill a process group, and remove the names of its start in /dev/shm."""
+    runpy.run_path(os.path.join(_CORE, "utils", "processes.py"))["kill_group"](group)
+    names = runpy.run_path(os.path.join(_CORE, "collectives", "mpi", "shared_names.py"))
+    names["remove_names_of_start"](os.environ.get(names["START"], ""))
 
 
 def cancel(job: str) -> None:

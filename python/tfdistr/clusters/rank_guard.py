@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 MARK = "tfdistr-rank "
@@ -43,6 +43,7 @@ _CLIENT = os.path.join(_CORE, "fork_server", "client.py")
 # The variables in which MPICH and Slurm pass a rank the name of its host.
 _HOST = ("PMI_HOSTNAME", "SLURMD_NODENAME")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NAMES = runpy.run_path(os.path.join(_CORE, "collectives", "mpi", "shared_names.py"))
 end_with_parent = runpy.run_path(os.path.join(_CORE, "utils", "processes.py"))["end_with_parent"]
 
 
@@ -144,16 +145,32 @@ def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
         return None
 
 
-def end_group_with_this(group: int) -> subprocess.Popen[bytes]:
-    """Start a process that kills a process group when this one exits in any way; see after_exit.py."""
+def end_group_with_this(group: int, env: Mapping[str, str]) -> Callable[[], None]:
+    """Start a process that kills a process group when this one exits in any way; see after_exit.py.
+
+    Args:
+        env: The environment of the worker, whose group this is.
+
+    Returns:
+        A function to call when the worker has exited.
+    """
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "after_exit.py")
-    return subprocess.Popen(
+    start = env.get(_NAMES["START"], "")
+    watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", program, str(os.getpid()), "kill", str(group)],
+        env={**os.environ, _NAMES["START"]: start},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+    def end() -> None:
+        watcher.kill()
+        watcher.wait()
+        _NAMES["remove_names_of_start"](start)
+
+    return end
 
 
 def run(parent: int, command: list[str]) -> int:
@@ -202,13 +219,13 @@ def rank(run_dir: str) -> int:
     say(pid=child.pid, step=os.environ.get("SLURM_STEP_ID", ""))
     warning = os.path.join(run_dir, WARNING)
     threading.Thread(target=_live, args=(say, warning, child.pid), daemon=True).start()
-    watcher = end_group_with_this(child.pid)  # srun may kill this process
+    end_watcher = end_group_with_this(child.pid, env)  # srun may kill this process
     end_with_parent(signal.SIGINT)
     code, signals = watch(
         child.pid, changes(child), first=signal.SIGTERM, then=signal.SIGKILL, grace=_GRACE, say=say
     )
     say(exit_code=code)
-    watcher.kill()
+    end_watcher()
     if code:
         _linger(signals)
     return code if code >= 0 else 128 - code

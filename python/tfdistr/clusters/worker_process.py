@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -92,7 +92,7 @@ class WorkerProcess:
         self.log.unlink(missing_ok=True)  # a worker of an earlier run may still write into its log
         self.exit_code: int | None = None
         self._started, self._ended = time.monotonic(), 0.0
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._end_watcher: Callable[[], None] = lambda: None
         with self.log.open("wb", buffering=0) as output:
             forked = warm and _fork(warm, env, output)
             try:
@@ -108,7 +108,7 @@ class WorkerProcess:
                         pass_fds=files,
                     )
                     self.pid = self._process.pid
-                    self._watcher = end_group_with_this(self.pid)
+                    self._end_watcher = end_group_with_this(self.pid, env)
             except BaseException:
                 self._end_at_once()
                 raise
@@ -163,11 +163,6 @@ class WorkerProcess:
             self.signal_group(signal.SIGKILL)
             self._process.wait()
             self._end_watcher()
-
-    def _end_watcher(self) -> None:
-        if self._watcher is not None:
-            self._watcher.kill()
-            self._watcher.wait()
 
     def launch_error(self) -> WorkerFailedError | None:
         """Return the error if it was lost with its fork server."""

@@ -6,7 +6,6 @@ file by its path, so it uses the standard library only.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import runpy
@@ -23,6 +22,7 @@ TIMEOUT = 60.0
 _CHUNK = 1 << 16
 _UTILS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "utils")
 _Lines = runpy.run_path(os.path.join(_UTILS, "log_tail.py"))["LineReader"]
+_kill_group = runpy.run_path(os.path.join(_UTILS, "processes.py"))["kill_group"]
 
 
 class Refused(Exception):
@@ -128,8 +128,7 @@ class Forked:
     def _lose_server(self) -> None:
         """Record the loss of the server. The kernel kills the process with its server; see child.py."""
         self.server_lost = True
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        _kill_group(self.pid, 0.5)
         self.returncode = -signal.SIGKILL
 
     def _messages(self, *, block: bool) -> Iterator[dict[str, Any]]:

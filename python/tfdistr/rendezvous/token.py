@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfdistr.collectives.mpi.shared_names import START
 from tfdistr.errors import ClusterStartError
 
 TOKEN = "TFDISTR_TOKEN"
@@ -24,11 +25,13 @@ TOKEN = "TFDISTR_TOKEN"
 def with_token(environments: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Give the processes of a job the same token: that of this process, or a new one.
 
+    They also get the same new ``START``, by which the launcher removes their names in /dev/shm.
+
     Args:
         environments: The environment variables of each process. A token among them takes precedence.
     """
-    token = os.environ.get(TOKEN) or secrets.token_hex(16)
-    return [{TOKEN: token, **environment} for environment in environments]
+    token, start = os.environ.get(TOKEN) or secrets.token_hex(16), secrets.token_hex(16)
+    return [{TOKEN: token, **environment, START: start} for environment in environments]
 
 
 def other_token() -> ClusterStartError:

@@ -18,7 +18,7 @@ from tfdistr.collectives.communication_options import Exchange
 from tfdistr.collectives.comparison import agree, versions
 from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.mpi.agreement import Talks
-from tfdistr.collectives.mpi.init_timeout import remove_names
+from tfdistr.collectives.mpi.shared_names import remove_names
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.rendezvous.lifelines import Lifelines

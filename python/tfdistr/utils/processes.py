@@ -5,6 +5,7 @@ The helpers that run by their path read this file by its path, so it uses the st
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -59,6 +60,19 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         pass  # a process of another user
     return process_state(pid) != "Z"
+
+
+def kill_group(group: int, seconds: float = 2.0) -> None:
+    """Kill a process group, and wait until it is gone: a killed process may still end a system call.
+
+    The wait has a limit, because a container may have no process that reaps the dead.
+    """
+    until = time.monotonic() + seconds
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)
+        os.killpg(group, signal.SIGKILL)
+        while time.monotonic() < until:
+            time.sleep(0.01)
+            os.killpg(group, 0)
 
 
 def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:

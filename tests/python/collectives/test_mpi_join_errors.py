@@ -22,10 +22,11 @@ from tfdistr.network.ports import free_ports
 
 
 def says(
-    node: str = "here", library: str = "MPICH", obstacle: str = "", door: object = ("127.0.0.1", 1, "x")
-) -> bytes:
+    node: str = "here", library: str = "MPICH", obstacle: str = "", door: object = ("127.0.0.1", 1, "x"),
+    free: object = None,
+) -> bytes:  # fmt: skip
     """The line of a worker about itself."""
-    return f"mpi self {json.dumps([node, library, obstacle, door])}\n".encode()
+    return f"mpi self {json.dumps([node, library, obstacle, door, free])}\n".encode()
 
 
 class Library:
@@ -112,8 +113,8 @@ def test_a_worker_that_has_ended(peer):
 @pytest.mark.parametrize(
     "line",
     [b"hello\n", b"mpi self 1\n", b"mpi self [1, 2, 3, 4]\n", b"mpi self " + b"[" * 9000 + b"\n",
-     says(door=("a name", 1, "x")), says(door=("127.0.0.1", "1", "x")), says(door=3)],
-    ids=["other words", "a number", "numbers", "deep", "a name", "a port as text", "no door"],
+     says(door=("a name", 1, "x")), says(door=("127.0.0.1", "1", "x")), says(door=3), says(free="much")],
+    ids=["other words", "a number", "numbers", "deep", "a name", "a port as text", "no door", "no bytes"],
 )  # fmt: skip
 def test_garbage_instead_of_a_start(peer, line):
     peer[1].send(line)
@@ -132,6 +133,13 @@ def test_all_hear_what_keeps_one_from_being_a_rank(peer):
     why = "worker 1: no mpi4py \\x1b"
     assert obstacle(peer, says(obstacle="no mpi4py \x1b")) == why
     assert json.loads(peer[1].recv(1 << 16).removeprefix(b"mpi result ")) == [why, [0, 1]]
+
+
+@pytest.mark.parametrize(("free", "enough"), [(1_310_719, False), (1_310_720, True)])
+def test_memory_is_needed_for_the_ranks_of_a_host(peer, free, enough):
+    few = f"worker 1: its /dev/shm has {free:,} bytes free, and MPI needs 1,310,720 for 1 ranks"
+    why = obstacle(peer, says(free=free, library="other"))
+    assert why == ("worker 0 has MPICH and worker 1 has other" if enough else few)
 
 
 def test_the_leader_itself_can_be_the_obstacle(peer):

@@ -20,7 +20,11 @@ def found(what: str, ranks: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("network", ["ucx", "ofi"])
 def test_mpi_ends_on_any_network_when_the_memory_is_freed(network, monkeypatch):
     monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", network)
-    assert found("same", 2) == [{"same": True}] * 2
+    assert found("same", 2) == [{"same": True, "named": False}] * 2
+
+
+def test_ranks_that_do_not_see_each_other_leave_it_to_mpi():
+    assert found("hidden", 2) == [{"same": False, "named": False}] * 2
 
 
 def test_arrays_of_any_length_are_summed_alike_on_all_ranks():

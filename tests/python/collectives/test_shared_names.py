@@ -14,7 +14,8 @@ import pytest
 from clusters import MPIEXEC, PROGRAMS
 from launched import SMALL_SERVER, wait_for
 
-from tfdistr.collectives.mpi.init_timeout import job_name, mapped_names
+from tfdistr.collectives.mpi.init_timeout import job_name
+from tfdistr.collectives.mpi.shared_names import mapped_names
 from tfdistr.fork_server import servers
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]  # others have names in memory, too

@@ -109,13 +109,13 @@ def run(spec: dict[str, Any], said: Iterator[str | None]) -> int:
     say(pid=child.pid)
     for task, arguments in ((_GUARD["_live"], (say,)), (obey, (child.pid, said))):
         threading.Thread(target=task, args=arguments, daemon=True).start()
-    watcher = _GUARD["end_group_with_this"](child.pid)
+    end_watcher = _GUARD["end_group_with_this"](child.pid, env)
     code, _ = _GUARD["watch"](
         child.pid, forked.changes() if forked else _GUARD["changes"](child), first=signal.SIGTERM,
         then=signal.SIGKILL, grace=_GRACE, say=say,
     )  # fmt: skip
     say(exit_code=code, server_lost=bool(forked and forked.server_lost))
-    watcher.kill()
+    end_watcher()
     return int(code if code >= 0 else 128 - code)
 
 

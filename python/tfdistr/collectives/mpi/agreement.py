@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr.collectives.mpi.reach import Door, OpenDoor, interface, unreached
+from tfdistr.collectives.mpi.room import MORE_ROOM, free_room, too_small, why_refused
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.protocol import printable
@@ -94,12 +95,13 @@ class Agreement(NamedTuple):
 
 
 class _Self(NamedTuple):
-    """A worker: its node, its MPI version, why it can be no rank (or ""), and its address for others."""
+    """A worker: its node, MPI version, why it can be no rank (or ""), address for others, and free memory."""
 
     node: str
     library: str
     obstacle: str
     door: Door
+    free: int | None
 
 
 class _Doors(NamedTuple):
@@ -144,7 +146,7 @@ class Talks:
             except OSError as error:
                 why = os.strerror(error.errno) if error.errno else error
                 obstacle = f"it cannot listen at {self.door} ({why})"
-            own = _Self(node(), library, obstacle, self.door)
+            own = _Self(node(), library, obstacle or why_refused(), self.door, free_room())
             return self._lead(own) if self.rank == 0 else self._follow(own)
 
     def error(self, why: str) -> ClusterStartError:
@@ -152,7 +154,7 @@ class Talks:
         return ClusterStartError(
             "The workers cannot become the ranks of one MPI job.",
             received=f"{self.names[self.rank]}: {why}",
-            fix="Install the same mpich on each host, open the firewall between them, or pass "
+            fix=f"{MORE_ROOM}, install the same mpich on each host, open the firewall between them, or pass "
             'communication="ring".',
         )
 
@@ -168,7 +170,7 @@ class Talks:
             said: list[_Self] = [own, *(self._expect(rank, {_SELF: _read_self}) for rank in ranks)]
             places = [each.node for each in said]
             nodes = [sorted(set(places), key=places.index).index(place) for place in places]
-            why = self._obstacle(said)
+            why = self._obstacle(said, nodes)
             if not why and len(set(nodes)) > 1:
                 there = _Doors([each.door for each in said], nodes)
                 self._say_all(_DOORS, there)
@@ -190,11 +192,11 @@ class Talks:
         agreement: Agreement = heard
         return agreement
 
-    def _obstacle(self, said: Sequence[_Self]) -> str:
+    def _obstacle(self, said: Sequence[_Self], nodes: Sequence[int]) -> str:
         """Return why these workers cannot be ranks; "" if no obstacle is known."""
-        for name, each in zip(self.names, said, strict=True):
-            if each.obstacle:
-                return f"{name}: {each.obstacle}"
+        for name, each, own in zip(self.names, said, nodes, strict=True):
+            if obstacle := each.obstacle or too_small(each.free, nodes.count(own)):
+                return f"{name}: {obstacle}"
         libraries: dict[str, str] = {}
         for name, each in zip(self.names, said, strict=True):
             libraries.setdefault(each.library, name)
@@ -254,8 +256,10 @@ class Talks:
 
 
 def _read_self(line: str) -> _Self:
-    node, library, obstacle, door = json.loads(line)
-    return _Self(printable(node), printable(library), printable(obstacle, _TEXT), Door.parse(door))
+    node, library, obstacle, door, free = json.loads(line)
+    if free is not None and type(free) is not int:
+        raise ValueError("no number of bytes")
+    return _Self(printable(node), printable(library), printable(obstacle, _TEXT), Door.parse(door), free)
 
 
 def node() -> str:

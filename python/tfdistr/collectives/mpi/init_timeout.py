@@ -31,8 +31,8 @@ from pathlib import Path
 _POLL_INTERVAL = 1.0
 # A process that does not know the missing worker waits: another may know it and report first.
 _POLITE = 2.0
-_FOLDER = Path("/dev/shm")
-_KINDS = ("mpich_shm", "mpich_vci")
+# Python cannot import tfdistr when this file is run by path.
+_NAMES = runpy.run_path(str(Path(__file__).with_name("shared_names.py")))
 
 _watchers: list[subprocess.Popen[bytes]] = []
 
@@ -56,7 +56,7 @@ def limit(start_timeout: float) -> Iterator[None]:
 
 def remove_own_names() -> None:
     """Remove the names of the memory that this rank shares. All ranks must have mapped it."""
-    remove_names(os.getpid())
+    _NAMES["remove_names"](os.getpid())
     while _watchers:
         _watchers.pop().communicate()
 
@@ -90,7 +90,7 @@ class _WaitingRank:
             self.ended = not part
         # Its forks may keep its end of the pipe open.
         self.ended = self.ended or os.getppid() != self._process
-        self.mapped |= mapped_names(self._process)
+        self.mapped |= _NAMES["mapped_names"](self._process)
         *lines, _ = self._output.decode().split("\n")
         self.job, self.started = lines[0] if lines else "", len(lines) > 1
         return not (self.started or self.ended)
@@ -98,13 +98,12 @@ class _WaitingRank:
 
 def main(parent: int, timeout: float) -> None:
     """Watch the process ``parent``, which waits in MPI for at most ``timeout`` seconds."""
-    # Python cannot import tfdistr when this file is run by path.
     ranks = runpy.run_path(str(Path(__file__).parents[2] / "rendezvous/launcher_ranks.py"))
     rank = _WaitingRank(parent)
     _watch(rank, parent, timeout, ranks["launcher_of"]() or ("", 0, 0, 0))
     while not rank.ended:
         rank.listen(_POLL_INTERVAL)
-    remove_names_of_job(rank.job)
+    _NAMES["remove_names_of_job"](rank.job)
     for path in rank.mapped:
         path.unlink(missing_ok=True)
 
@@ -205,44 +204,6 @@ def job_name() -> str:
             answer += part
     words = dict(word.split("=", 1) for word in answer.decode().split() if "=" in word)
     return words.get("kvsname", "")
-
-
-def remove_names_of_job(job: str) -> None:
-    """Remove the names of a job, when one of its ranks has exited or no rank needs them."""
-    # After version 5.0, MPICH also appends how often a process has started MPI.
-    hashes = [_hash(text) for text in (job, f"{job}-1")] if job else []
-    begins = tuple(f"{kind}_{number:x}_" for kind in _KINDS for number in hashes)
-    with contextlib.suppress(OSError):
-        for name in os.listdir(_FOLDER) if begins else ():
-            if name.startswith(begins):
-                (_FOLDER / name).unlink(missing_ok=True)
-
-
-def remove_names(process: int) -> None:
-    """Remove the names of the memory that a rank has mapped.
-
-    Call it when all ranks have mapped the memory, or when no further rank will start.
-    """
-    for path in mapped_names(process):
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-
-
-def mapped_names(process: int) -> set[Path]:
-    """Return the names of the memory that a rank has mapped; empty if the rank has exited."""
-    with contextlib.suppress(OSError):
-        lines = Path(f"/proc/{process}/maps").read_text().splitlines()
-        paths = {line.split(maxsplit=5)[-1] for line in lines}
-        return {Path(path) for path in paths if path.startswith(f"{_FOLDER}/{_KINDS[0]}_")}
-    return set()
-
-
-def _hash(text: str) -> int:
-    """Compute MPICH's hash of a job's name: FNV-1a of 32 bits."""
-    number = 2166136261
-    for byte in text.encode():
-        number = (number ^ byte) * 16777619 % 2**32
-    return number
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from itertools import groupby
 from typing import Any
 
 from tfdistr.collectives.mpi.agreement import END, Agreement, PeerLines, Talks, readable
+from tfdistr.collectives.mpi.shared_names import START, folder_of_start, job_of_start
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.protocol import printable
 from tfdistr.utils import at_exit
@@ -136,8 +137,9 @@ class Joining:
     def __init__(self, talks: Talks, agreement: Agreement, library: MpiLibrary, timeout: float) -> None:
         self._talks, self._rank, self._peers, self._timeout = talks, talks.rank, talks.peers, timeout
         self._library, self._nodes = library, agreement.nodes
-        # Ranks make names of shared memory from the leader's name, so each start needs another.
-        self._server = PmiServer(f"tfdistr-{talks.door.answer}", agreement.nodes)
+        # Jobs that this process starts later are no part of this start.
+        self._start = os.environ.pop(START, "")
+        self._server = PmiServer(job_of_start(self._start or talks.door.answer), agreement.nodes)
         self._ours, self._of_mpi = socket.socketpair()
         self._local, self._waking = PeerLines(self._ours), socket.socketpair()
         self._failure: str | None = None
@@ -170,10 +172,17 @@ class Joining:
             "PMI_SIZE": str(len(self._nodes)),
         }  # fmt: skip
         if len(set(self._nodes)) == 1:
-            return rank | (_ON_ONE_HOST if sys.platform == "linux" else {})
+            return rank | (self._on_one_host() if sys.platform == "linux" else {})
         port, interface = str(self._talks.door.port), self._talks.interface
         ports = {"FI_TCP_PORT_LOW_RANGE": port, "FI_TCP_PORT_HIGH_RANGE": port}
         return rank | _BETWEEN_HOSTS | ports | ({"FI_TCP_IFACE": interface} if interface else {})
+
+    def _on_one_host(self) -> dict[str, str]:
+        if not self._start:
+            return _ON_ONE_HOST
+        folder = folder_of_start(self._start)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return _ON_ONE_HOST | {"UCX_POSIX_DIR": str(folder)}
 
     def finish(self) -> None:
         """Wait until no rank needs the leader. All ranks must have communicated with each other."""

@@ -6,7 +6,11 @@ other hosts. So hosts exchange as few bytes as with one rank per host, and sever
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import mmap
+import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -48,6 +52,7 @@ class SharedSum:
 
     Args:
         comm: The ranks of this host. All of them call this.
+        memory: The memory that they share; see ``shared_memory``.
         hosts: The workers of each host; the ranks of this one are those of ``hosts[own]``.
         own: The number of this host.
         across: Sums the share of this rank over the hosts, if there are others and this rank has a share.
@@ -56,6 +61,7 @@ class SharedSum:
     def __init__(
         self,
         comm: MPI.Intracomm,
+        memory: Array,
         hosts: Sequence[range],
         own: int,
         wait: Wait,
@@ -67,13 +73,10 @@ class SharedSum:
         self._alone = len(hosts) == 1
         #: The number of ranks of each host that sum a share, so that each has a rank for it on every host.
         self._adders = min(map(len, hosts))
-        self._piece = _PIECE if self._alone else _LARGE_PIECE
-        self._window = MPI.Win.Allocate_shared(_HEAD + 2 * self._piece, 1, comm=comm)
-        segments = [_segment(self._window, rank) for rank in range(len(self._workers))]
-        segments[self._index][:_HEAD] = 0
-        self._window.Lock_all()
-        self._window.Sync()
-        comm.Barrier()
+        segments = memory.reshape(len(self._workers), -1)
+        self._piece = (segments.shape[1] - _HEAD) // 2
+        self._window = MPI.Win.Create(None, comm=comm)  # empty: only for Sync
+        self._window.Lock_all(MPI.MODE_NOCHECK)
         self._written, self._summed, self._read, self._bytes = (
             [segment[line : line + 16].view(np.int64) for segment in segments]
             for line in range(0, _HEAD, _LINE)
@@ -149,9 +152,9 @@ class SharedSum:
         self._check_sizes(piece % 2)
 
     def free(self) -> None:
-        """Free the memory. All ranks call this, and no longer use this object.
+        """Free the window. All ranks call this, and no longer use this object.
 
-        MPICH on libfabric cannot finalize while the memory exists.
+        MPICH on libfabric cannot finalize while the window exists.
         """
         self._window.Unlock_all()
         self._window.Free()
@@ -180,11 +183,38 @@ class SharedSum:
         numbers[self._index][0] = piece
 
 
-def _segment(window: MPI.Win, rank: int) -> Array:
-    memory: Any = window.Shared_query(rank)[0]
-    return np.frombuffer(memory, np.uint8)
+def shared_memory(comm: MPI.Intracomm, size: int) -> Array | None:
+    """Map new memory of ``size`` bytes, all 0, in all ranks of a host; None if one of them cannot.
+
+    The memory has no name, so nothing is left of it when the ranks are killed. MPI's own shared windows have
+    names in /dev/shm while they are made.
+    """
+    mark = secrets.token_bytes(_MARK)
+    with contextlib.ExitStack() as files:
+        file, memory = -1, None
+        with contextlib.suppress(OSError, AttributeError):  # only Linux has it
+            if comm.Get_rank() == 0:
+                file = os.memfd_create("tfdistr")
+                files.callback(os.close, file)
+                os.ftruncate(file, size)
+                os.pwrite(file, mark, 0)
+        path, mark = comm.bcast((f"/proc/{os.getpid()}/fd/{file}", mark))
+        with contextlib.suppress(OSError, ValueError):
+            if comm.Get_rank():
+                file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                files.callback(os.close, file)
+            # In a container, the path may be that of another process.
+            if os.pread(file, _MARK, 0) == mark:
+                memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
+        if not comm.allreduce(memory is not None, MPI.LAND):
+            return None
+    if comm.Get_rank() == 0 and memory is not None:
+        memory[:_MARK] = 0
+    comm.Barrier()
+    return memory
 
 
+_MARK = 16  # bytes
 # More ranks than this on one host use MPI: there each rank reads less than the arrays of all other ranks.
 _MOST = 4
 # Up to this many bytes, one MPI reduction takes half the time of two levels.
@@ -241,20 +271,24 @@ def sums_of(comm: MPI.Intracomm, wait: Wait) -> Sums:
     by_mpi = MessageSum(comm, single(range(size)), wait)
     if hosts is None or len(hosts) == size or (len(hosts) == 1 and size > _MOST):
         return by_mpi
+    piece = _PIECE if len(hosts) == 1 else _LARGE_PIECE
+    memory = shared_memory(here, here.Get_size() * (_HEAD + 2 * piece))
+    if not comm.allreduce(memory is not None, MPI.LAND) or memory is None:
+        return by_mpi
     if len(hosts) == 1:
-        return SharedSum(here, hosts, 0, wait)
+        return SharedSum(here, memory, hosts, 0, wait)
     number = next(number for number, host in enumerate(hosts) if own in host)
     place, adders = here.Get_rank(), min(map(len, hosts))
     # All ranks take part in the split; a rank without a share gets no communicator.
     between: Any = comm.Split(place if place < adders else MPI.UNDEFINED, own)
     if place >= adders:
-        return TwoLevels(hosts, SharedSum(here, hosts, number, wait), by_mpi)
+        return TwoLevels(hosts, SharedSum(here, memory, hosts, number, wait), by_mpi)
     across = MessageSum(between, hosts, wait)
 
     def wait_for_host(done: Callable[[], bool]) -> None:
         wait(lambda: done() or across.progress())  # messages progress meanwhile
 
-    return TwoLevels(hosts, SharedSum(here, hosts, number, wait_for_host, across), by_mpi)
+    return TwoLevels(hosts, SharedSum(here, memory, hosts, number, wait_for_host, across), by_mpi)
 
 
 def _hosts(comm: MPI.Intracomm, here: MPI.Intracomm) -> list[range] | None:

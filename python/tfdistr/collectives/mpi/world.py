@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 from tfdistr.collectives.mpi.init_timeout import job_name, limit
+from tfdistr.collectives.mpi.room import MORE_ROOM, free_room, too_small, why_refused
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
@@ -103,6 +104,8 @@ def world(start_timeout: float = 300.0) -> Any:
     if not MPI.Is_initialized():
         if "OMPI_COMM_WORLD_SIZE" in os.environ and ranks() > 1 and "Open MPI" not in library:
             raise _other_mpi(f"{library}, in a process that Open MPI's launcher has started")
+        if "MPICH" in library and ranks() > 1:
+            _check_room()
         watched = ranks() > 1 and PARENT not in os.environ  # if PARENT is set, a launcher of tfdistr watches
         with limit(start_timeout) if watched else contextlib.nullcontext():
             meet()
@@ -111,6 +114,17 @@ def world(start_timeout: float = 300.0) -> Any:
     if size != ranks() > 1:
         raise _other_mpi(f"{size} rank{'s' * (size > 1)} in the MPI of this process, which is {library}")
     return MPI.COMM_WORLD
+
+
+def _check_room() -> None:
+    _, rank, _, here = launcher_of() or ("", 0, 0, 0)
+    why = why_refused() or too_small(free_room(), max(here, 1))
+    if why:
+        raise ClusterStartError(
+            "MPI cannot share memory between the ranks of a host.",
+            received=f"rank {rank} on {socket.gethostname()}: {why}",
+            fix=f"{MORE_ROOM}.",
+        )
 
 
 def start_early() -> None:

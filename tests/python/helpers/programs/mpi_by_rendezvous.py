@@ -18,7 +18,7 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.collectives import choice
 from tfdistr.collectives.mpi import agreement
-from tfdistr.collectives.mpi.init_timeout import mapped_names
+from tfdistr.collectives.mpi.shared_names import mapped_names
 from tfdistr.errors import ClusterStartError
 
 FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
