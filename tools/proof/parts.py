@@ -19,6 +19,7 @@ PARTS = {
     "soak": ("Jobs of all kinds end with the same bits, each with a random fault", "make soak MINUTES=60"),
     "speed": ("Examples per second, beside Keras, PyTorch and JAX", f"make bench T='{NETWORKS}' ROUNDS=2"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),
+    "ps": ("Parameter servers, beside TensorFlow 1's loop", "make bench T=ps ROUNDS=5"),
     "allreduce": ("The all-reduce alone", "make bench T=allreduce ROUNDS=5"),
     "step": ("What takes the time of a step", STEP),
     "bfloat16": ("Gradients in 16 bits", '.venv/bin/python benchmarks/gradient_dtype.py "$DATA_DIR"'),
