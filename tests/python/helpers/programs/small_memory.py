@@ -6,8 +6,9 @@ It runs in its own mount namespace, where it mounts a file system with these opt
 import subprocess
 import sys
 
-import tfdistr
 from communication import X, model
+
+import tfdistr
 
 if __name__ == "__main__":
     options, asked = sys.argv[1:]
