@@ -83,7 +83,7 @@ class JobMismatchError(TfdistrError, ValueError):
 
 
 class CheckpointError(TfdistrError, RuntimeError):
-    """A checkpoint is torn or belongs to another run, or a file of a run cannot be written."""
+    """A checkpoint is torn or belongs to another run, a run cannot write a file, or its folder is gone."""
 
     kind = "checkpoint"
 

@@ -65,8 +65,12 @@ class Forked:
         self._lines = _Lines()
         self._received: list[str] = []
         named = dict(files or {})
+        try:
+            folder = os.getcwd()
+        except FileNotFoundError:
+            raise Refused("the working directory of its launcher was removed") from None
         request = {
-            "argv": list(argv), "env": dict(env), "folder": os.getcwd(), "umask": _umask(),
+            "argv": list(argv), "env": dict(env), "folder": folder, "umask": _umask(),
             "cores": sorted(os.sched_getaffinity(0)), "files": list(named),
         }  # fmt: skip
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

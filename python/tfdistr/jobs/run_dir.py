@@ -30,14 +30,27 @@ def temporary_run_dir(cluster: Any = None) -> Path:
     For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
 
     Raises:
-        ArgumentError: All users can replace the folder.
+        ArgumentError: All users can replace the folder, or the working directory was removed.
     """
+    check_working_directory()
     parent = os.getcwd() if _is_elsewhere(cluster) else tempfile.gettempdir()
     check_parents(Path(parent, "tfdistr"), temporary=True)
     with writing(parent, "A temporary run directory", fix=BEFORE_START):
         folder = Path(tempfile.mkdtemp(prefix="tfdistr-", dir=parent))
     _temporary.add(folder)
     return folder
+
+
+def check_working_directory() -> None:
+    """Check that the working directory of this process exists: workers start in it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise ArgumentError(
+            "The working directory of this process must exist.",
+            received="one that was removed",
+            fix="Change to a folder that exists: os.chdir(), in R setwd().",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -68,6 +81,7 @@ def open_run_dir(
             received=repr(run_dir),
             fix='Pass a folder, such as run_dir="my_run".',
         )
+    check_working_directory()
     folder = Path(run_dir).expanduser().absolute()
     lock = RunLock(folder, heartbeat_timeout, elsewhere=_is_elsewhere(cluster))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -87,8 +88,9 @@ def _leave(joined: list[WorkerStrategy]) -> None:
 def main() -> None:
     """Run a Python worker: ``python -m tfdistr.jobs.worker RUN_DIR INDEX``."""
     status = run_worker(sys.argv[1], int(sys.argv[2]))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for output in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # the user's code has closed it
+            output.flush()
     # Skip the interpreter's shutdown: TensorFlow's threads may abort there if a peer has already left.
     os._exit(status)
 

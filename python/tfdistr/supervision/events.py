@@ -130,10 +130,21 @@ class EventWriter:
     def __init__(self, run_dir: str | os.PathLike[str], index: int) -> None:
         path = events_path(run_dir, int(index))
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._run_dir = run_dir
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._run_dir, self._path = run_dir, path
+        self._open()
         self._torn = self._has_warned = False
         self._reserve = _Reserve(path.parent)
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._opened = os.fstat(self._file)
+
+    def _open_again(self) -> None:
+        """Open the file again if the user's code has closed it; its number may be that of another file."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._file), self._opened):
+                return
+        self._open()
 
     def write(self, kind: str, **fields: Any) -> None:
         """Append one event.
@@ -166,6 +177,7 @@ class EventWriter:
         """Append a line; return whether all of it is written."""
         # One call: the line stays whole if others append, and is there if this process is killed next.
         line = b"\n" * self._torn + line
+        self._open_again()
         try:
             self._torn = os.write(self._file, line) < len(line)
         except OSError as error:
@@ -238,6 +250,11 @@ class EventReader:
                     read.append((name, seconds, {"worker": index, **event}))
         read.sort(key=lambda one: self._clocks.here(one[0], one[1]))
         return [event for _, _, event in read]
+
+    @property
+    def lost(self) -> bool:
+        """Whether the events of a worker have gone after some of them were read."""
+        return any(tail.lost for tail in self._tails)
 
 
 def _clock(given: Any, worker: int, now: float) -> tuple[str, float]:

@@ -96,7 +96,8 @@ class ProcessOfJob:
         self.events.write(
             "failed", error_type=name, message=str(error), traceback=text, language=language, peer=peer
         )
-        print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # the user's code has closed it
+            print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

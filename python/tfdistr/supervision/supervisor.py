@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -16,6 +17,7 @@ from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
     STOPPED_STATUS,
+    CheckpointError,
     ClusterStartError,
     JobStoppedError,
     TfdistrError,
@@ -105,6 +107,7 @@ def run_workers(
             worker or the end of its output. Its attribute `workers` has the status of all workers.
         ClusterStartError: If a worker could not be started, or was not ready in time.
         JobStoppedError: If the workers were preempted, and have saved a checkpoint.
+        CheckpointError: If `run_dir` was removed or renamed meanwhile.
 
     Other exceptions (KeyboardInterrupt, errors of `on_event`) pass through, after all workers were ended.
     """
@@ -144,6 +147,7 @@ class _Attempt:
         self._start_again = cluster.start_again
         self._replaced: dict[int, int] = {}
         self._run_dir = run_dir
+        self._found: os.stat_result | None = None
         for index in indices:
             events_path(run_dir, index).unlink(missing_ok=True)
         self._start = partial(cluster.start, command, run_dir)
@@ -175,8 +179,31 @@ class _Attempt:
             finally:  # workers that were killed have left it
                 for index in range(len(self._roles)):
                     shutil.rmtree(scratch_path(self._run_dir, index), ignore_errors=True)
+        if self._failures:
+            self._check_run_dir()
         self._follow(final=True)
         return root_cause(self._failures.values()) if self._failures else None
+
+    def _check_run_dir(self) -> None:
+        """Raise an error if the run directory has gone: nothing that the workers report arrives any more."""
+        there: os.stat_result | None = None
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            there = os.stat(self._run_dir)
+        self._found = self._found or there
+        if there is None or self._found is None:
+            what = "it is gone"
+        elif not os.path.samestat(there, self._found):
+            what = "another folder is in its place"
+        elif self._events.lost:
+            what = "files of the workers in it are gone"
+        else:
+            return
+        raise CheckpointError(
+            "The run directory was removed or renamed while the job ran.",
+            received=f"{self._run_dir}: {what}",
+            fix="Run the job again, and leave its run directory alone until it has ended. Pass a `run_dir` "
+            "that nothing cleans up.",
+        )
 
     def _watch(self) -> bool:
         """Check all workers once. Return whether to continue."""
@@ -184,6 +211,7 @@ class _Attempt:
         running = [process for process in self._processes if process.poll() is None]
         for event in self._events.poll():
             self._take(event)
+        self._check_run_dir()
         self._follow()
         self._show_news()
         for process in self._processes:

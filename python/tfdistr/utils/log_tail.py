@@ -43,10 +43,14 @@ class Tail:
     """A reader of the lines that other processes append to a file.
 
     The file need not exist yet. The lines are those of `LineReader`.
+
+    Attributes:
+        lost: Whether the file has gone after lines were read from it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
+        self.lost = False
         self._offset = 0
         self._lines = LineReader()
 
@@ -56,8 +60,9 @@ class Tail:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 new = file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             new = b""
+            self.lost = self._offset > 0
         self._offset += len(new)
         return self._lines.take(new, final=final)
 

@@ -18,6 +18,7 @@ import tfdistr
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.fork_server import servers
 from tfdistr.fork_server.child import is_read_at_load
+from tfdistr.fork_server.client import Forked, Refused
 from tfdistr.supervision.events import EventReader
 from tfdistr.supervision.supervisor import run_workers
 
@@ -165,6 +166,16 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
     for index in range(2):
         log = (tmp_path / "run" / "logs" / f"worker-{index}.log").read_text()
         assert "started cold, because of its fork server: it is tired." in log
+
+
+def test_workers_start_cold_where_the_working_directory_was_removed(
+    tmp_path: Path, refusing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "folder").mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(Refused, match="the working directory of its launcher was removed"):
+        Forked(refusing, ["-m", "this"], env={}, output=1)
 
 
 @pytest.mark.parametrize(

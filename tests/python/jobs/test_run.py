@@ -14,6 +14,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import _agree
 from tfdistr.jobs.run import run_fit
+from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.r.values import seed_of_r
 from tfdistr.training.job import Job
 
@@ -33,6 +34,20 @@ def test_a_job_has_the_defaults_of_the_call():
     same = set(of_call) & set(of_job) - {"seed", "batch_size"}  # which are drawn, and 32 for examples
     assert len(same) > 10
     assert {name: of_call[name] for name in same} == {name: of_job[name] for name in same}
+
+
+@pytest.mark.parametrize("run_dir", [None, "run"])
+def test_a_working_directory_that_was_removed_is_named(tmp_path, monkeypatch, run_dir):
+    (folder := tmp_path / "folder").mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(ArgumentError) as caught, open_run_dir(run_dir):
+        pass
+    assert str(caught.value).splitlines() == [
+        "The working directory of this process must exist.",
+        "Received: one that was removed",
+        "Fix: Change to a folder that exists: os.chdir(), in R setwd().",
+    ]
 
 
 def test_the_caller_prepares_the_run_and_builds_the_model(tmp_path):

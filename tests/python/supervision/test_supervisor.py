@@ -1,5 +1,6 @@
 """Workers run to their end; whatever happens to one of them is said, and none is left."""
 
+import shutil
 import signal
 import socket
 import time
@@ -8,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import CARRIERS, command
+from launched import CARRIERS, command, when_ready
 from launched_job import Job
 
 from tfdistr.clusters.local import cluster
 from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.errors import ClusterStartError
+from tfdistr.errors import CheckpointError, ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.supervision import supervisor
 from tfdistr.supervision.supervisor import run_workers
@@ -47,6 +48,51 @@ def test_a_run_directory_can_be_used_again(job: Job) -> None:
     job.fail("finish,fail", 2)
     assert [status.status for status in job.run("finish", 2)] == ["done", "done"]
     assert len(job.of("failed")) == 1  # of the first run
+
+
+def remove(run_dir: Path) -> None:
+    shutil.rmtree(run_dir)
+
+
+def rename(run_dir: Path) -> None:
+    run_dir.rename(run_dir.with_name("other"))
+
+
+def replace(run_dir: Path) -> None:
+    other = run_dir.with_name("other")
+    other.symlink_to(run_dir.parent)
+    other.replace(run_dir)
+
+
+def empty(run_dir: Path) -> None:
+    shutil.rmtree(run_dir / "workers")
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [(remove, "it is gone"), (rename, "it is gone"), (replace, "another folder is in its place"),
+     (empty, "files of the workers in it are gone")],
+)  # fmt: skip
+def test_a_run_directory_that_is_lost_is_named(job: Job, act: Callable[[Path], None], what: str) -> None:
+    if act is replace:
+        (real := job.run_dir.with_name("real")).mkdir(mode=0o700)
+        job.run_dir.symlink_to(real)
+    error = job.fail("wait", 2, look=when_ready(2, lambda: act(job.run_dir)))
+    assert isinstance(error, CheckpointError)
+    assert error.message == "The run directory was removed or renamed while the job ran."
+    assert error.received in {f"{job.run_dir}: {what}", f"{job.run_dir}: files of the workers in it are gone"}
+    assert str(error.fix).startswith("Run the job again")
+
+
+def test_a_run_directory_that_a_worker_loses_as_it_exits_is_named(job: Job) -> None:
+    assert isinstance(job.fail("wait,lose_run_dir", 2), CheckpointError)
+
+
+@BOTH
+def test_a_worker_whose_files_are_closed_reports_its_error(job: Job) -> None:
+    error = job.fail("wait,fail_without_files", 2)
+    assert error.worker == 1
+    assert "failed: ValueError: bad loss" in error.message
 
 
 @BOTH

@@ -6,6 +6,7 @@ BEHAVIOURS names what each worker does, by commas; the last name is that of all 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -40,6 +41,19 @@ def wait() -> None:
 
 def fail() -> None:
     raise ValueError("bad loss")
+
+
+def fail_without_files() -> None:
+    wait_for_all()
+    os.closerange(0, 256)
+    fail()
+
+
+def lose_run_dir() -> None:
+    wait_for_all()
+    time.sleep(0.5)  # the launcher reads what was reported
+    shutil.rmtree(run_dir)
+    os._exit(1)
 
 
 def fail_late() -> None:
