@@ -60,12 +60,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "store": {"strategy": RING, "store": True},
     "R": {"r": True},
 }
+#: The kinds whose workers are forks of a fork server.
+WARM = ("warm ring", "warm mpi", "servers", "store")
 #: The faults, and the kinds of jobs that have what they need.
 FAULTS: dict[str, Callable[[str], bool]] = {
     "none": lambda kind: True,
     "kill a worker": lambda kind: kind not in ("mirrored", "devices"),
     "kill a guard": lambda kind: "mpi" in kind,
     "kill the launcher": lambda kind: kind != "devices",
+    "kill the fork server": lambda kind: kind in WARM,
+    "kill launcher and fork server": lambda kind: kind in WARM,
+    "kill at the start": lambda kind: kind not in ("mirrored", "devices"),
+    "cut a connection": lambda kind: "ring" in kind or "mpi" in kind,
     "pause": lambda kind: True,
     "cut a link": lambda kind: kind == "ssh",
     "fill the disk": lambda kind: kind not in ("ssh", "store", "devices"),
@@ -155,6 +161,17 @@ class Job:
                 pids += [event["pid"] for event in events if event["event"] == "started"][-1:]
         return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
+    def fork_servers(self) -> list[int]:
+        """The fork servers of the job, which is the only one now."""
+        return [pid for pid, line in leftovers._processes() if "tfdistr.fork_server.server" in line]
+
+    def connections(self) -> list[str]:
+        """The filters of ``ss`` for the connections of its workers with each other."""
+        listed = subprocess.run(["ss", "-tnpH", "state", "established"], capture_output=True, text=True)
+        pids = {f"pid={pid}," for pid in self.workers()}
+        rows = [line.split() for line in listed.stdout.splitlines() if any(pid in line for pid in pids)]
+        return [f"src {own} and dst {peer}" for _, _, own, peer, *_ in rows]
+
     def guards(self) -> list[int]:
         """The guards of ranks."""
         return [pid for pid, line in leftovers._processes() if "rank_guard.py rank" in line]
@@ -173,6 +190,9 @@ class Job:
 
 def disturb(job: Job, fault: str, chosen: random.Random, until: float) -> str | None:
     """Do it between two checkpoints. Return what was done; None if the job has ended before."""
+    if fault == "kill at the start":
+        time.sleep(chosen.uniform(0.3, 6.0))  # from the import of TensorFlow to the first steps
+        return _do(job, fault, chosen) if job.process.poll() is None else None
     seen, number = set[object](), chosen.randint(1, 6)
     if job.kind == "devices":
         number = 0
@@ -190,6 +210,15 @@ def _do(job: Job, fault: str, chosen: random.Random) -> str | None:
     if fault == "kill the launcher":
         job.process.kill()
         return "launcher killed"
+    if fault == "kill launcher and fork server":
+        for pid in chosen.sample([job.process.pid, *job.fork_servers()], 2):
+            os.kill(pid, signal.SIGKILL)
+        return "launcher and fork server killed"
+    if fault == "cut a connection":
+        connections = job.connections()
+        if connections:
+            subprocess.run(["ss", "-K", *chosen.choice(connections).split()], capture_output=True)
+        return "connection cut" if connections else None
     if fault == "fill the disk":
         return _fill(job)
     if fault == "cut a link":
@@ -201,7 +230,10 @@ def _do(job: Job, fault: str, chosen: random.Random) -> str | None:
         finally:
             job.net.mend(name)
         return f"host {name} cut off for {seconds:.0f} s"
-    pids = job.guards() if fault == "kill a guard" else job.workers()
+    by_fault = {"kill a guard": job.guards, "kill the fork server": job.fork_servers}
+    pids = by_fault.get(fault, job.workers)()
+    if fault == "kill at the start":
+        pids += [job.process.pid, *job.fork_servers()]
     if fault == "pause" and not pids:
         pids = [job.process.pid]  # which trains itself
     if not pids:
@@ -361,6 +393,9 @@ def main() -> int:
     if os.getuid() != 0:
         print("Without root, no disk becomes full.")
         faults.remove("fill the disk")
+    if os.getuid() != 0 or shutil.which("ss") is None:
+        print("Without root and ss, no connection is cut.")
+        faults.remove("cut a connection")
     if reason := hosts.missing():
         print(f"Without hosts, no job runs by ssh: {reason}")
         kinds.remove("ssh")
