@@ -26,7 +26,7 @@ _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 def kill(group: int) -> None:
     """Kill a process group, and remove the names of its start in /dev/shm."""
     runpy.run_path(os.path.join(_CORE, "utils", "processes.py"))["kill_group"](group)
-    names = runpy.run_path(os.path.join(_CORE, "collectives", "mpi", "shared_names.py"))
+    names = runpy.run_path(os.path.join(_CORE, "utils", "shared_names.py"))
     names["remove_names_of_start"](os.environ.get(names["START"], ""))
 
 

@@ -43,7 +43,7 @@ _CLIENT = os.path.join(_CORE, "fork_server", "client.py")
 # The variables in which MPICH and Slurm pass a rank the name of its host.
 _HOST = ("PMI_HOSTNAME", "SLURMD_NODENAME")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NAMES = runpy.run_path(os.path.join(_CORE, "collectives", "mpi", "shared_names.py"))
+_NAMES = runpy.run_path(os.path.join(_CORE, "utils", "shared_names.py"))
 end_with_parent = runpy.run_path(os.path.join(_CORE, "utils", "processes.py"))["end_with_parent"]
 
 

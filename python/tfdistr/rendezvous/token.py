@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfdistr.collectives.mpi.shared_names import START
 from tfdistr.errors import ClusterStartError
+from tfdistr.utils.shared_names import START
 
 TOKEN = "TFDISTR_TOKEN"
 """The environment variable with the token of a job."""

@@ -18,12 +18,12 @@ from tfdistr.collectives.communication_options import Exchange
 from tfdistr.collectives.comparison import agree, versions
 from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.mpi.agreement import Talks
-from tfdistr.collectives.mpi.shared_names import remove_names
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.meeting import meet
 from tfdistr.rendezvous.protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
+from tfdistr.utils.shared_names import remove_names
 
 log = logging.getLogger("tfdistr")
 

@@ -15,8 +15,8 @@ from clusters import MPIEXEC, PROGRAMS
 from launched import SMALL_SERVER, wait_for
 
 from tfdistr.collectives.mpi.init_timeout import job_name
-from tfdistr.collectives.mpi.shared_names import mapped_names
 from tfdistr.fork_server import servers
+from tfdistr.utils.shared_names import mapped_names
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]  # others have names in memory, too
 

@@ -13,7 +13,7 @@ import pytest
 from launched import CARRIERS, WORKERS, events_in, is_there, processes_of, wait_for
 from slow import mostly_slow
 
-from tfdistr.collectives.mpi.shared_names import mapped_names
+from tfdistr.utils.shared_names import mapped_names
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -168,7 +168,7 @@ def test_a_refusal_makes_a_cold_start_and_the_log_says_why(
         assert "started cold, because of its fork server: it is tired." in log
 
 
-def test_workers_start_cold_where_the_working_directory_was_removed(
+def test_no_fork_is_asked_for_where_the_working_directory_was_removed(
     tmp_path: Path, refusing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder := tmp_path / "folder").mkdir()

@@ -32,7 +32,7 @@ _POLL_INTERVAL = 1.0
 # A process that does not know the missing worker waits: another may know it and report first.
 _POLITE = 2.0
 # Python cannot import tfdistr when this file is run by path.
-_NAMES = runpy.run_path(str(Path(__file__).with_name("shared_names.py")))
+_NAMES = runpy.run_path(str(Path(__file__).parents[2] / "utils/shared_names.py"))
 
 _watchers: list[subprocess.Popen[bytes]] = []
 

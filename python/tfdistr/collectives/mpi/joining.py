@@ -23,10 +23,10 @@ from itertools import groupby
 from typing import Any
 
 from tfdistr.collectives.mpi.agreement import END, Agreement, PeerLines, Talks, readable
-from tfdistr.collectives.mpi.shared_names import START, folder_of_start, job_of_start
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.protocol import printable
 from tfdistr.utils import at_exit
+from tfdistr.utils.shared_names import START, folder_of_start, job_of_start
 
 #: The largest number of keys of a rank: MPI needs no more.
 _KEYS = 256

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from tfdistr.collectives.mpi.shared_names import SHARED
+from tfdistr.utils.shared_names import SHARED
 
 # Bytes. MPICH 5.0.2 takes 1,059,392 for each of 2 ranks (a process's mapping in /proc/PID/maps, halved), and
 # 2 to 8 ranks start with 1,081,344 for each. UCX takes less if there is no more.

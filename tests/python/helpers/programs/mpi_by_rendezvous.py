@@ -18,8 +18,8 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.collectives import choice
 from tfdistr.collectives.mpi import agreement
-from tfdistr.collectives.mpi.shared_names import mapped_names
 from tfdistr.errors import ClusterStartError
+from tfdistr.utils.shared_names import mapped_names
 
 FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
 CONFIG = tfdistr.cluster_from_env()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tfdistr.collectives.mpi.agreement import Talks
 from tfdistr.collectives.mpi.joining import Joining, PmiServer
-from tfdistr.collectives.mpi.shared_names import START, folder_of_start
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.meeting import meet
 from tfdistr.supervision.events import EventWriter
 from tfdistr.utils.processes import die_with_parent
+from tfdistr.utils.shared_names import START, folder_of_start
 
 
 class Held(PmiServer):
