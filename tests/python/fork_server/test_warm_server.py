@@ -200,9 +200,9 @@ def test_only_its_user_gets_forks(tmp_path: Path) -> None:
             "try: client.Forked(sys.argv[2], ['-m', 'this'], env={}, output=1); print('forked')\n"
             "except client.Refused as error: print(error)"
         )
-        for name in ("fork_server/client.py", "utils/log_tail.py"):
+        for name in ("fork_server/client.py", "utils/log_tail.py", "utils/processes.py"):
             copied = tmp_path / name  # where another user can read it
-            copied.parent.mkdir(parents=True)
+            copied.parent.mkdir(parents=True, exist_ok=True)
             copied.write_text((Path(tfdistr.__file__).parent / name).read_text())
         ended = subprocess.run(
             ["/usr/bin/python3", "-I", "-c", ask, f"{tmp_path}/fork_server", path], user=65534,
