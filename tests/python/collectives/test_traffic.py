@@ -15,6 +15,8 @@ WEIGHTS = 20 * 8 + 8 + 8 * 3 + 3
 LARGE = 20 * 100_000 + 100_000 + 100_000 * 3 + 3  # 9.6 MB: the layers' weights do not fit into one piece
 OF_TABLE = 8 * 16 * 3 + 3  # the dense weights of the network with a table of 40,000 rows of 16 numbers
 STEPS, EPOCHS = 4, 3
+#: At the end of each hook of the user's, workers meet: six numbers of each.
+MEETING = (1, 2 * 6 * 8)
 
 
 @pytest.fixture(scope="module", params=["ring", "mpi"])
@@ -28,12 +30,16 @@ def sent(request, tmp_path_factory):
 
 
 def of_steps(moments: list[tuple[int, int]]) -> set[tuple[int, int]]:
-    """What the steps sent, each for itself; the moments of an epoch are its begin, its steps, its end."""
+    """What the steps sent, each for itself; the moments of an epoch are its begin, its steps, its end.
+
+    A moment is in a hook, after which the workers meet.
+    """
     steps = set()
     for epoch in range(EPOCHS):
         begin = epoch * (STEPS + 2)
         own = moments[begin : begin + STEPS + 1]
-        steps |= {(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(own)}
+        sent = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(own)]
+        steps |= {(collectives - MEETING[0], size - MEETING[1]) for collectives, size in sent}
     return steps
 
 
@@ -53,9 +59,10 @@ def test_an_epoch_adds_its_metrics_and_that_all_go_on(sent):
     within = sent["epochs"]
     for begin, end in zip(within[::2], within[1::2], strict=True):
         # Between the begin and on_epoch_end(): the steps, and the metrics (a loss, an accuracy) once.
-        assert (end[0] - begin[0], end[1] - begin[1]) == (STEPS + 1, STEPS * 4 * WEIGHTS + 16)
+        sent = (STEPS + 1 + MEETING[0], STEPS * 4 * WEIGHTS + 16 + MEETING[1])
+        assert (end[0] - begin[0], end[1] - begin[1]) == sent
     for end, begin in zip(within[1:-1:2], within[2::2], strict=True):
-        assert end[0] + 2 == begin[0]  # does one stop? and: was a loss no number?
+        assert end[0] + MEETING[0] == begin[0]  # which says, too: does one stop? was a loss no number?
 
 
 def test_the_time_of_the_exchange_is_known(sent):
