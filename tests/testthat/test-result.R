@@ -9,7 +9,7 @@ some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss 
   rows <- Map(with_times, rows, times %||% list(NULL))
   params <- list(
     batch_size = batch_size, epochs = 2L, seed = 1L, workers = workers, initial_epoch = 0L,
-    validation_freq = freq
+    validation_freq = freq, batches_of = if (is.null(batch_size)) "data set"
   )
   results <- module_of_core("jobs.result") # nolint: object_usage_linter. helper-jobs.R has it.
   new_fit(results$FitResult(
@@ -56,7 +56,7 @@ test_that("results are printed and summarized", {
   fit <- some_fit()
   expect_snapshot(fit)
   expect_snapshot(summary(fit))
-  fit <- some_fit(batch_size = NULL, batches_of = "data set", workers = 1L, run_dir = NULL)
+  fit <- some_fit(batch_size = NULL, workers = 1L, run_dir = NULL)
   expect_snapshot(fit)
   expect_identical(summary(some_fit())$history$loss, c(1.5, 0.25))
   expect_identical(summary(some_fit(val_loss = 2, freq = 2L))$history$val_loss, c(NA, 2))

@@ -110,7 +110,7 @@ def test_launchers_give_the_processes_of_a_job_one_token(monkeypatch):
         tokens = {each[TOKEN] for each in cluster.environments()}
         assert len(tokens) == 1
     monkeypatch.setenv(TOKEN, "of the user")
-    assert with_token([{}, {TOKEN: "of one"}]) == [{TOKEN: "of the user"}, {TOKEN: "of one"}]
+    assert [each[TOKEN] for each in with_token([{}, {TOKEN: "of one"}])] == ["of the user", "of one"]
 
 
 def test_a_local_cluster_has_a_token(monkeypatch, tmp_path):

@@ -169,8 +169,8 @@ def test_functions_of_another_language_are_named():
 
 
 def test_tasks_that_do_not_train_are_refused(monkeypatch):
-    plan = tfdistr.tf_config(worker=["127.0.0.1:1"], ps=["127.0.0.1:2"])
-    monkeypatch.setenv("TF_CONFIG", plan[1].to_json())
+    plan = tfdistr.tf_config(worker="127.0.0.1:1", ps="127.0.0.1:2", chief="127.0.0.1:3")
+    monkeypatch.setenv("TF_CONFIG", plan[2].to_json())
     with pytest.raises(ClusterConfigError) as caught:
         distributed_fit(model, X, Y)
     assert str(caught.value).splitlines() == [
