@@ -26,9 +26,9 @@ NO_NCCL = (
 )
 #: The warning for the user when the ring takes the place of MPI.
 NO_MPI = (
-    "The gradients are exchanged with the ring, because MPI is not available: %s. On CPUs a step may take up "
-    "to about three times as long. Install the same mpich and mpi4py on each host, let them connect to each "
-    'other, and have room in /dev/shm, or pass communication="ring".'
+    "The gradients are exchanged with the ring, because MPI is not available: %s. On CPUs a step may take "
+    "three times as long. Install the same mpich and mpi4py on each host, let them connect to each other, "
+    'and have room in /dev/shm, or pass communication="ring".'
 )
 _SEES_A_GPU = "it sees a GPU"
 

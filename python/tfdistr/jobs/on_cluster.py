@@ -98,8 +98,11 @@ def fit_on_cluster(
         run_dir: An empty folder, or the folder of the run to resume.
         stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
     """
-    with caller.workers(job, run_dir) as program:
-        return _fit(job, rules, cluster, caller, program, run_dir, stored)
+    try:
+        with caller.workers(job, run_dir) as program:
+            return _fit(job, rules, cluster, caller, program, run_dir, stored)
+    finally:
+        Job.remove(run_dir)
 
 
 def _fit(
@@ -122,25 +125,7 @@ def _fit(
         summary.recall(complete)
         result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
         return stored.note(result) if stored else result
-    try:
-        job.save(run_dir)
-        return _train(job, cluster, caller, program, run_dir, stored, backend, summary)
-    finally:
-        Job.remove(run_dir)
-
-
-def _train(
-    job: Job,
-    cluster: Cluster,
-    caller: Caller,
-    program: WorkerProgram,
-    run_dir: Path,
-    stored: StoredRun | None,
-    backend: Backend,
-    summary: Summary,
-) -> Outcome:
-    """Train the job that is saved in ``run_dir``, and collect its result."""
-    recovery = job.recovery
+    job.save(run_dir)
     write_job(job, run_dir, cluster.workers)
     write_backend(backend, run_dir)
     if stored:

@@ -253,7 +253,7 @@ class EventReader:
 
     @property
     def lost(self) -> bool:
-        """Whether the events of a worker have gone after some of them were read."""
+        """Whether a file of events is gone of which some were read."""
         return any(tail.lost for tail in self._tails)
 
 

@@ -50,9 +50,13 @@ def test_batches_that_are_counted_by_several_steps_get_no_number(model):
     assert said(model.fit, UNKNOWN, steps_per_epoch=5) == [EPOCH.format("too few", "")]
 
 
-def test_evaluate_and_validation_say_so(model):
+def test_evaluate_predict_and_validation_say_so(model):
     assert said(model.evaluate, DATA, steps=9) == [
         "evaluate() ended early: the data has only 3 batches for steps=9. Leave `steps` out, or repeat() the "
+        "dataset."
+    ]
+    assert said(model.predict, DATA, steps=9) == [
+        "predict() ended early: the data has only 3 batches for steps=9. Leave `steps` out, or repeat() the "
         "dataset."
     ]
     assert said(model.fit, DATA, validation_data=DATA, validation_steps=9, epochs=2) == [
