@@ -1,5 +1,5 @@
 # A custom training loop: a strategy by name, its share of the data, the losses, the chief. In Python:
-# strategies/registry.py, custom_loop.py, losses.py and place.py.
+# jobs/strategies/, custom_loop.py, losses.py and place.py.
 
 #' Building blocks for a custom training loop
 #'

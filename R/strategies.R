@@ -1,4 +1,4 @@
-# The strategies of distributed_fit(), each with its options. In Python: strategies/options.py.
+# The strategies of distributed_fit(), each with its options. In Python: jobs/strategies/.
 
 #' Strategies of distributed_fit()
 #'

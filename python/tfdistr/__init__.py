@@ -64,14 +64,14 @@ _MODULES = {
     "is_chief": "strategies.rank",
     "kubernetes_manifests": "cli.kubernetes.manifests",
     "load_dataset": "data.datasets",
-    "make_strategy": "strategies.registry",
-    "mirrored": "strategies.options",
-    "model_parallel": "strategies.options",
-    "multi_worker_mirrored": "strategies.options",
+    "make_strategy": "jobs.strategies",
+    "mirrored": "jobs.strategies.mirrored",
+    "model_parallel": "jobs.strategies.model_parallel",
+    "multi_worker_mirrored": "jobs.strategies.multi_worker_mirrored",
     "num_workers": "strategies.rank",
     "on_failure": "training.recovery_options",
-    "one_device": "strategies.options",
-    "parameter_server": "strategies.options",
+    "one_device": "jobs.strategies.mirrored",
+    "parameter_server": "jobs.strategies.parameter_server",
     "per_worker": "training.per_worker",
     "r_function": "r.functions",
     "regularization_loss": "strategies.custom_loop",
@@ -121,6 +121,12 @@ if TYPE_CHECKING:
     from tfdistr.fit import distributed_fit as distributed_fit
     from tfdistr.fork_server.servers import stop_warm_workers as stop_warm_workers
     from tfdistr.jobs.result import FitResult as FitResult
+    from tfdistr.jobs.strategies import make_strategy as make_strategy
+    from tfdistr.jobs.strategies.mirrored import mirrored as mirrored
+    from tfdistr.jobs.strategies.mirrored import one_device as one_device
+    from tfdistr.jobs.strategies.model_parallel import model_parallel as model_parallel
+    from tfdistr.jobs.strategies.multi_worker_mirrored import multi_worker_mirrored as multi_worker_mirrored
+    from tfdistr.jobs.strategies.parameter_server import parameter_server as parameter_server
     from tfdistr.parameter_servers.embedding import PartitionedEmbedding as PartitionedEmbedding
     from tfdistr.r.functions import r_function as r_function
     from tfdistr.rendezvous.config import ClusterConfig as ClusterConfig
@@ -139,15 +145,9 @@ if TYPE_CHECKING:
     from tfdistr.strategies.multi_worker_mirrored import (
         MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
     )
-    from tfdistr.strategies.options import mirrored as mirrored
-    from tfdistr.strategies.options import model_parallel as model_parallel
-    from tfdistr.strategies.options import multi_worker_mirrored as multi_worker_mirrored
-    from tfdistr.strategies.options import one_device as one_device
-    from tfdistr.strategies.options import parameter_server as parameter_server
     from tfdistr.strategies.rank import is_chief as is_chief
     from tfdistr.strategies.rank import num_workers as num_workers
     from tfdistr.strategies.rank import worker_index as worker_index
-    from tfdistr.strategies.registry import make_strategy as make_strategy
     from tfdistr.training.learning_rate import scaled_learning_rate as scaled_learning_rate
     from tfdistr.training.per_worker import per_worker as per_worker
     from tfdistr.training.recovery_options import on_failure as on_failure

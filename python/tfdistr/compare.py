@@ -13,8 +13,7 @@ from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.strategy_rules import RULES
-from tfdistr.strategies.options import StrategyOptions, as_strategy
+from tfdistr.jobs.strategies import Strategy, as_strategy
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.given_model import as_model_factory
 from tfdistr.utils.arguments import check_int
@@ -37,13 +36,13 @@ class PlannedRun:
         workers: Number of workers.
     """
 
-    strategy: StrategyOptions
+    strategy: Strategy
     workers: int
 
     @property
     def ps(self) -> int:
         """Number of parameter servers of the run."""
-        return RULES[self.strategy.name].ps
+        return self.strategy.ps
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ def plan(strategies: Any, workers: Any) -> list[PlannedRun]:
             received=repr(strategies),
             fix='Pass strategies=["one_device", mirrored(devices=["cpu:0"])], for example.',
         )
-    one = isinstance(strategies, StrategyOptions)
+    one = isinstance(strategies, Strategy)
     chosen = [as_strategy(each) for each in ([strategies] if one else _listed(strategies))]
     numbers = sorted({check_int("workers", number) for number in _listed(workers)})
     if not chosen or not numbers:
@@ -251,7 +250,7 @@ def plan(strategies: Any, workers: Any) -> list[PlannedRun]:
         )
     runs = []
     for strategy in chosen:
-        tried = [1] if RULES[strategy.name].max_workers == 1 else numbers
+        tried = [1] if strategy.max_workers == 1 else numbers
         runs += [PlannedRun(strategy, number) for number in tried]
     return runs
 

@@ -13,7 +13,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.progress import make_display
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.run import run_fit
-from tfdistr.strategies.options import StrategyOptions
+from tfdistr.jobs.strategies import Strategy
 from tfdistr.training.per_worker import PerWorker
 from tfdistr.training.recovery_options import OnFailure
 from tfdistr.utils.removed import names_removed
@@ -46,7 +46,7 @@ def distributed_fit(
     virtual_workers: int | None = None,
     drop_remainder: bool = False,
     cluster: Cluster | None = None,
-    strategy: str | StrategyOptions = "multi_worker_mirrored",
+    strategy: str | Strategy = "multi_worker_mirrored",
     run_dir: str | os.PathLike[str] | None = None,
     checkpoint_every: int | str | None = None,
     resume: bool = False,

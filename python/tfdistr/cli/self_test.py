@@ -11,7 +11,7 @@ import numpy as np
 
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.fit import distributed_fit
-from tfdistr.strategies.options import MultiWorkerMirrored
+from tfdistr.jobs.strategies import MultiWorkerMirrored
 
 if TYPE_CHECKING:
     import keras

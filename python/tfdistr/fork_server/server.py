@@ -123,9 +123,9 @@ _STDIN = 0
 # import would start MPI here, or, without that, would not start MPI in programs that rely on it. Nor is the
 # program of a worker, which runs as a script.
 _MODULES = (
-    "tensorflow", "keras", "tfdistr.training.tasks", "tfdistr.strategies.registry",
+    "tensorflow", "keras", "tfdistr.training.tasks",
     "tfdistr.strategies.multi_worker_mirrored", "tfdistr.strategies.mirrored", "tfdistr.jobs.result_files",
-    "tfdistr.jobs.strategy_runners", "tfdistr.collectives.mpi.world", "tfdistr.supervision.reporting",
+    "tfdistr.jobs.strategies", "tfdistr.collectives.mpi.world", "tfdistr.supervision.reporting",
     "cloudpickle", "jsonschema",
 )  # fmt: skip
 

@@ -8,22 +8,20 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr.checkpoint.object_store import is_url
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.membership import InformedPeers
+from tfdistr.jobs.membership import InformedPeers, NoPeers
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import save_training
 from tfdistr.jobs.resume import begin_or_resume
-from tfdistr.jobs.run_dir import open_run_dir
-from tfdistr.jobs.stored_run import StoredRun
+from tfdistr.jobs.stored_run import StoredRun, open_run
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
@@ -36,108 +34,112 @@ from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
     from tfdistr.strategies.worker_strategy import WorkerStrategy
+    from tfdistr.training.reporter import OnEvent
     from tfdistr.training.trained_model import Training
+
+
+class AsWorker:
+    """The place of a job in this process: a worker, alone or among peers.
+
+    Args:
+        workers: Number of workers, if it differs from the strategy's.
+        find_lost: Returns the lost process, if an error is about a process that does not train.
+    """
+
+    def __init__(
+        self,
+        strategy: WorkerStrategy,
+        workers: int | None = None,
+        find_lost: Callable[[BaseException], WorkerFailedError | None] = lambda error: None,
+    ) -> None:
+        self._strategy = strategy
+        self.workers = strategy.num_workers if workers is None else workers
+        self.index = strategy.worker_index
+        self.task: dict[str, str] = {}
+        self.peers = InformedPeers(strategy, find_lost)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the checkpoints."""
+        return self._strategy.is_chief
+
+    def agree(self, job: Job) -> None:
+        """Refuse to train if the processes of the cluster have other arguments."""
+        if self._strategy.num_workers == 1:
+            return
+        if self._strategy.collectives is None:
+            raise ArgumentError(
+                "Workers that join a cluster by hand train on one device each.",
+                received="a worker that sees several GPUs",
+                fix="Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass "
+                "cluster=local_cluster(gpus_per_worker=1).",
+            )
+        from tfdistr.collectives.comparison import agree, versions
+
+        fields = {name: "none" if value is None else value for name, value in job.description.items()}
+        fields["seed"] = job.seed if job.seed_given else None
+        agree(self._strategy.collectives, versions() | fields | KerasSettings.here().description)
+
+    def train(self, job: Job, on_event: OnEvent, folder: Path | None, preemption: Preemption) -> Training:
+        """Run the task of the job."""
+        from tfdistr.training.tasks import run_task
+
+        return run_task(job, self._strategy, on_event, folder, preemption)
+
+
+class AsChiefOfServers:
+    """The place of a job in this process: the chief of servers that a user has started by hand."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self.workers = config.num_workers
+        self.index, self.task = 0, {"task": "chief 0"}
+        self.is_chief = True
+        self.peers = NoPeers()  # the coordinator names lost servers
+
+    def agree(self, job: Job) -> None:
+        """Do nothing: the servers have no arguments."""
+
+    def train(self, job: Job, on_event: OnEvent, folder: Path | None, preemption: Preemption) -> Training:
+        """Train, and then dismiss the servers."""
+        from tfdistr.checkpoint.folder import checkpoints
+        from tfdistr.parameter_servers.coordinator import train_on_servers
+
+        kept = checkpoints(folder) if folder else None
+        return train_on_servers(job, self._config, on_event, checkpoints=kept, preemption=preemption)
 
 
 def train_here(
     job: Job,
-    strategy: WorkerStrategy,
+    place: AsWorker | AsChiefOfServers,
     caller: Caller,
     run_dir: str | os.PathLike[str] | None = None,
-    *,
-    workers: int | None = None,
-    find_lost: Callable[[BaseException], WorkerFailedError | None] = lambda error: None,
 ) -> Outcome:
-    """Train as this worker.
+    """Train in this process.
 
     Args:
         run_dir: Folder or URL for the checkpoints, if the job has any; only the chief's is used.
-        workers: Number of workers, if it differs from the strategy's.
-        find_lost: Returns the lost process, if an error is about a process that does not train.
     """
-    from tfdistr.training.tasks import run_task
-
-    workers = strategy.num_workers if workers is None else workers
     preemption = Preemption()
-    peers = InformedPeers(strategy, find_lost)
     with contextlib.ExitStack() as ends:
-        ends.callback(peers.wait_for_uploads)
-        with peers:
-            _agree(job, strategy)
-            chief = None
-            if job.recovery.every is not None and strategy.is_chief:
-                job, chief = _begin_run(job, caller, run_dir, workers, ends)
-            stored = chief.stored if chief else None
-            job = attrs.evolve(job, seed=peers.agree(job.seed, uploads=stored is not None))
+        ends.callback(place.peers.wait_for_uploads)
+        with place.peers:
+            place.agree(job)
+            folder, stored = None, None
+            if job.recovery.every is not None and place.is_chief:
+                folder, stored = ends.enter_context(open_run(run_dir, job))
+                job = begin_or_resume(job, folder, place.workers)
+                write_job(job, folder, place.workers)
+                if stored:
+                    stored.begin(caller.on_event)
+            job = attrs.evolve(job, seed=place.peers.agree(job.seed, uploads=stored is not None))
             defer_sigint(caller.on_seed)(seed_of_r(job.seed))
             begin_with_seed(job.functions, job.seed)
-            events = _events(caller, strategy.worker_index, stored)
-            trained = run_task(job, strategy, events, chief.folder if chief else None, preemption)
-            result = _result(job, trained, strategy.worker_index, {"workers": workers})
-            if chief and stored:
-                save_training(trained, chief.folder)
+            trained = place.train(job, _events(caller, place.index, stored), folder, preemption)
+            result = _result(job, trained, place)
+            if folder and stored:
+                save_training(trained, folder)
                 result = stored.note(result)
-    preemption.pass_on()
-    return result
-
-
-class _RunHere(NamedTuple):
-    """A run with checkpoints, for the process that writes them."""
-
-    folder: Path
-    stored: StoredRun | None
-
-
-def _begin_run(
-    job: Job,
-    caller: Caller,
-    run_dir: str | os.PathLike[str] | None,
-    workers: int,
-    ends: contextlib.ExitStack,
-) -> tuple[Job, _RunHere]:
-    """Begin or resume the run of a job. With ``ends``, a run in a store is uploaded."""
-    resume = job.recovery.resume
-    stored = ends.enter_context(StoredRun(str(run_dir), resume=resume)) if is_url(run_dir) else None
-    if stored:
-        folder = stored.folder
-    else:
-        opened = open_run_dir(run_dir, resume=resume, heartbeat_timeout=job.heartbeat_timeout)
-        folder = ends.enter_context(opened)
-    job = begin_or_resume(job, folder, workers)
-    write_job(job, folder, workers)
-    if stored:
-        stored.begin(caller.on_event)
-    return job, _RunHere(folder, stored)
-
-
-def train_as_chief_here(
-    job: Job, config: ClusterConfig, caller: Caller, run_dir: str | os.PathLike[str] | None = None
-) -> Outcome:
-    """Train as the chief of servers that a user has started by hand.
-
-    Args:
-        config: The cluster.
-        run_dir: Folder or URL for the checkpoints, if the job has any.
-    """
-    from tfdistr.checkpoint.folder import checkpoints
-    from tfdistr.parameter_servers.coordinator import train_on_servers
-
-    preemption, workers = Preemption(), config.num_workers
-    with contextlib.ExitStack() as ends:
-        run = None
-        if job.recovery.every is not None:
-            job, run = _begin_run(job, caller, run_dir, workers, ends)
-        stored = run.stored if run else None
-        defer_sigint(caller.on_seed)(seed_of_r(job.seed))
-        begin_with_seed(job.functions, job.seed)
-        trained = train_on_servers(
-            job, config, _events(caller, 0, stored), **job.options,
-            checkpoints=checkpoints(run.folder) if run else None, preemption=preemption,
-        )  # fmt: skip
-        result = _result(job, trained, 0, {**trained.report, "workers": workers}, task="chief 0")
-        if run and stored:
-            save_training(trained, run.folder)
-            result = stored.note(result)
     preemption.pass_on()
     return result
 
@@ -161,35 +163,18 @@ def _trained(job: Job, training: Training) -> LazyModel:
     )  # fmt: skip
 
 
-def _result(job: Job, trained: Training, index: int, params: dict[str, Any], **row: Any) -> Outcome:
-    worker = {"index": index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
-              "seconds": trained.seconds, "log": None, "times": trained.times, **row}  # fmt: skip
+def _result(job: Job, trained: Training, place: AsWorker | AsChiefOfServers) -> Outcome:
+    worker = {"index": place.index, "host": socket.gethostname(), "pid": os.getpid(), "status": "done",
+              "seconds": trained.seconds, "log": None, "times": trained.times, **place.task}  # fmt: skip
     return Outcome(
         history=trained.history,
         params={
             **job.params, **comparison_of(job.model), "communication": trained.communication,
-            "tuning": describe_tuning(), "differences": trained.differences, **params,
+            "tuning": describe_tuning(), "differences": trained.differences, **trained.report,
+            "workers": place.workers,
         },
         workers=[worker],
         run_dir=None,
         trained=_trained(job, trained),
         form=form_of(job.data),
     )  # fmt: skip
-
-
-def _agree(job: Job, strategy: WorkerStrategy) -> None:
-    """Refuse to train if the processes of the cluster have other arguments."""
-    if strategy.num_workers == 1:
-        return
-    if strategy.collectives is None:
-        raise ArgumentError(
-            "Workers that join a cluster by hand train on one device each.",
-            received="a worker that sees several GPUs",
-            fix="Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass "
-            'cluster=local_cluster(gpus_per_worker=1).',
-        )
-    from tfdistr.collectives.comparison import agree, versions
-
-    fields = {name: "none" if value is None else value for name, value in job.description.items()}
-    fields["seed"] = job.seed if job.seed_given else None
-    agree(strategy.collectives, versions() | fields | KerasSettings.here().description)

@@ -17,11 +17,9 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
-from tfdistr.jobs.strategy_rules import RULES
-from tfdistr.jobs.strategy_runners import RUNNERS
-from tfdistr.strategies.options import MultiWorkerMirrored
+from tfdistr.jobs.strategies import MultiWorkerMirrored
 from tfdistr.training.job import Job
-from tfdistr.training.job_arguments import make_job, timeouts
+from tfdistr.training.job_arguments import make_job
 from tfdistr.training.model_state import map_inputs
 from tfdistr.training.prediction_files import FOLDER, files_of, in_structure, write_parquet
 from tfdistr.utils.arguments import check_choice, check_optional_int, check_optional_path
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     from tfdistr.jobs.outcome import Outcome
     from tfdistr.jobs.result import FitResult
     from tfdistr.training.model_state import ModelState
-
-_STRATEGY = "multi_worker_mirrored"
 
 
 def evaluate(
@@ -59,7 +55,7 @@ def evaluate(
         return _on_cluster(job, caller, cluster).metrics
     import_tensorflow()
     with job.settings.used():
-        return RUNNERS[_STRATEGY].fit_here(job, config, caller).metrics
+        return MultiWorkerMirrored.fit_here(job, config, caller).metrics
 
 
 def _needs_worker(result: FitResult) -> bool:
@@ -179,12 +175,9 @@ def _job(
         settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
     config, workers = (None, 1)
     if joins or cluster is not None:
-        communication = settings.get("communication", "auto")
-        config, workers = RULES[_STRATEGY].destination(
-            cluster, MultiWorkerMirrored(communication=communication)
-        )
-    if cluster is not None:
-        settings = {**settings, **timeouts(cluster)}
+        strategy = MultiWorkerMirrored(communication=settings.get("communication", "auto"))
+        config, workers = strategy.destination(cluster)
+        settings = {**settings, **strategy.timeouts(cluster)}
     recipe = result._trained.recipe_here if cluster is None else result._trained.recipe
     job = make_job(
         recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
@@ -196,7 +189,7 @@ def _job(
 
 def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> Outcome:
     run_dir = temporary_run_dir(cluster)
-    result = fit_on_cluster(job, RULES[_STRATEGY], cluster, caller, run_dir)
+    result = fit_on_cluster(job, MultiWorkerMirrored, cluster, caller, run_dir)
     if not keep:
         remove_run_dir(run_dir)
     return result

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import ClusterStartError, JobMismatchError, JobStoppedError, WorkerFailedError
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.rendezvous.peer_failure import attribute_failure
-from tfdistr.training.job import Job
 
 if TYPE_CHECKING:
     from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
@@ -29,18 +29,19 @@ class Membership:
         """The arguments with which the first call has joined the cluster; empty before that call."""
         return {name: value for name, value in self._how.items() if name != "TF_CONFIG"}
 
-    def join(self, config: ClusterConfig | None, job: Job) -> MultiWorkerMirroredStrategy:
+    def join(self, config: ClusterConfig | None, arguments: Mapping[str, Any]) -> MultiWorkerMirroredStrategy:
         """Return the strategy of this process; the first call makes it.
 
         Args:
             config: The cluster that TF_CONFIG describes; None for the ranks that ``mpiexec`` has started.
+            arguments: The arguments of the strategy.
 
         Raises:
             ClusterStartError: A worker failed in an earlier call, or the cluster was joined in another way.
         """
         from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
 
-        how = {"TF_CONFIG": config.to_json() if config else "", **job.strategy_options}
+        how = {"TF_CONFIG": config.to_json() if config else "", **arguments}
         del how["start_timeout"]  # only the first call starts the cluster
         if self._failure:
             raise ClusterStartError(
@@ -49,7 +50,7 @@ class Membership:
                 fix="Restart the process, or the session, of each worker.",
             )
         if self._strategy is None:
-            self._strategy, self._how = MultiWorkerMirroredStrategy(**job.strategy_options), how
+            self._strategy, self._how = MultiWorkerMirroredStrategy(**arguments), how
         other = [name for name in how if how[name] != self._how[name]]
         if other:
             raise ClusterStartError(
@@ -69,6 +70,17 @@ class Membership:
 
 #: The cluster of this process. Tests may replace it.
 JOINED = Membership()
+
+
+class NoPeers(contextlib.nullcontext[None]):
+    """Takes the place of peers in a process that need not inform any."""
+
+    def agree(self, seed: int, *, uploads: bool) -> int:
+        """Return the seed."""
+        return seed
+
+    def wait_for_uploads(self) -> None:
+        """Do nothing."""
 
 
 class InformedPeers:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -32,6 +32,7 @@ from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import builder, load_history, load_state, load_ways
 from tfdistr.jobs.resume import Restarts, note_result, result_of_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, remove_temporary
+from tfdistr.jobs.summary import Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.given_model import comparison_of
@@ -41,52 +42,14 @@ from tfdistr.utils.disk import writing
 
 if TYPE_CHECKING:
     from tfdistr.jobs.stored_run import StoredRun
-    from tfdistr.jobs.strategy_rules import StrategyRules
+    from tfdistr.jobs.strategies.base import Strategy
 
 log = logging.getLogger("tfdistr")
 
 
-class Summary(Protocol):
-    """A handler of a job's events that adds the strategy's part to the result."""
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Handle an event, and pass it on."""
-
-    def recall(self, result: Mapping[str, Any]) -> None:
-        """Load its data from the result of a complete run, instead of events."""
-
-    def params(self, job: Job, cluster: Any) -> dict[str, Any]:
-        """Return the strategy's numbers in the result, beside the numbers of every job."""
-
-    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the row of a process in the result."""
-
-
-class PlainSummary:
-    """The summary of a strategy that adds nothing to the result."""
-
-    def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
-        self._on_event = on_event
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Pass an event on."""
-        self._on_event(event)
-
-    def recall(self, result: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def params(self, job: Job, cluster: Any) -> dict[str, Any]:
-        """Return an empty dictionary."""
-        return {}
-
-    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the unchanged row."""
-        return dict(row)
-
-
 def fit_on_cluster(
     job: Job,
-    rules: StrategyRules,
+    strategy: type[Strategy],
     cluster: Cluster,
     caller: Caller,
     run_dir: Path,
@@ -100,14 +63,14 @@ def fit_on_cluster(
     """
     try:
         with caller.workers(job, run_dir) as program:
-            return _fit(job, rules, cluster, caller, program, run_dir, stored)
+            return _fit(job, strategy, cluster, caller, program, run_dir, stored)
     finally:
         Job.remove(run_dir)
 
 
 def _fit(
     job: Job,
-    rules: StrategyRules,
+    strategy: type[Strategy],
     cluster: Cluster,
     caller: Caller,
     program: WorkerProgram,
@@ -117,15 +80,15 @@ def _fit(
     env = {**program.env, **lock_variable(run_dir)}
     cluster = cluster.for_job(env)
     recovery = job.recovery
-    summary = rules.summary(caller.on_event)
-    backend = rules.backend(cluster, job.communication)
+    summary = strategy.summary(caller.on_event)
+    backend = strategy.backend(cluster, job.communication)
     job = attrs.evolve(job, communication=backend.communication)
     complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
     if complete is not None:
         summary.recall(complete)
         result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
         return stored.note(result) if stored else result
-    job.save(run_dir)
+    job.save(run_dir, strategy.arguments(job))
     write_job(job, run_dir, cluster.workers)
     write_backend(backend, run_dir)
     if stored:

@@ -120,9 +120,9 @@ def _run(id: str, job: Job, workers: int) -> dict[str, Any]:
     fields["class_weight"] = plain_class_weight(job)
     # With virtual workers, any number of workers resumes the run with bitwise identical results; and the
     # placement of layers does not change their results.
-    by_layers = job.strategy == "model_parallel"
-    fields["workers"] = "any" if by_layers or job.virtual_workers is not None else workers
-    fields["options"] = {} if by_layers else plain_options(job.options)
+    any_number = job.same_on_any_cluster or job.virtual_workers is not None
+    fields["workers"] = "any" if any_number else workers
+    fields["options"] = {} if job.same_on_any_cluster else plain_options(job.options)
     return {"schema": schema_id("run"), "id": id, "job": fields}
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from tfdistr.checkpoint.folder import DESCRIPTION, RESULT, Position, checkpoints
 from tfdistr.checkpoint.generations import Claim, is_only_begun
-from tfdistr.checkpoint.object_store import Store, StoreError, unreachable
+from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
 from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.stored_documents import StoredDocuments, described
 from tfdistr.checkpoint.uploads import Uploads
@@ -23,8 +23,12 @@ from tfdistr.jobs.documents import JOB
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import RESULT_FILES
 from tfdistr.jobs.resume import is_run, note_result
-from tfdistr.jobs.run_dir import keep_run_dir, refused, remove_run_dir, temporary_run_dir
+from tfdistr.jobs.run_dir import keep_run_dir, open_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
+
+if TYPE_CHECKING:
+    from tfdistr.clusters.cluster import Cluster
+    from tfdistr.training.job import Job
 
 # What a resumed job needs besides run.json. Never a pickle: files from a store must not run code. The result
 # is last: it marks the run as complete.
@@ -196,3 +200,24 @@ class StoredRun:
 
     def _warn(self, message: str) -> None:
         self._tell({"event": "warning", "message": message, "worker": None, "time": time.time()})
+
+
+@contextlib.contextmanager
+def open_run(
+    run_dir: Any, job: Job, cluster: Cluster | None = None
+) -> Iterator[tuple[Path, StoredRun | None]]:
+    """Open the folder of a job: a folder of this machine, or one for a run in a store.
+
+    Args:
+        run_dir: A folder or a URL; None for a temporary folder.
+
+    Returns:
+        The folder, and the run if it is in a store.
+    """
+    resume = job.recovery.resume
+    if is_url(run_dir):
+        with StoredRun(run_dir, cluster, resume=resume) as stored:
+            yield stored.folder, stored
+        return
+    with open_run_dir(run_dir, cluster, resume=resume, heartbeat_timeout=job.heartbeat_timeout) as folder:
+        yield folder, None

@@ -45,7 +45,7 @@ def _train(
     events = process.events
     try:
         start_early()
-        from tfdistr.jobs.strategy_runners import RUNNERS
+        from tfdistr.jobs.strategies import STRATEGIES
         from tfdistr.training.job import Job
 
         def last_words(error: BaseException, text: str) -> None:
@@ -56,7 +56,7 @@ def _train(
 
         on_failure(last_words)
         name, options = Job.load_strategy(run_dir, functions)
-        trained = RUNNERS[name].train_in_worker(run_dir, options, functions, events.write, joined.append)
+        trained = STRATEGIES[name].train_in_worker(run_dir, options, functions, events.write, joined.append)
         if all(strategy.is_chief for strategy in joined):
             from tfdistr.jobs.result_files import save_training
 

@@ -8,7 +8,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from tfdistr.servers.chief import dismiss_servers, join_servers
 from tfdistr.servers.server_task import lost_server
 from tfdistr.strategies.build import build
 from tfdistr.strategies.callbacks import wants_batches
-from tfdistr.strategies.options import ParameterServer
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
@@ -52,30 +50,16 @@ log = logging.getLogger("tfdistr")
 REPORT_INTERVAL = 1.0
 
 
-@dataclass(frozen=True)
-class ServersTraining(Training):
-    """The result of training with parameter servers.
-
-    Attributes:
-        report: The numbers of the last "worker_steps" event: ``global_step``, ``not_computed``, and for each
-            worker, by its index, ``local_steps`` and ``dropped``.
-    """
-
-    report: dict[str, Any]
-
-
 def train_on_servers(
     job: Job,
     config: ClusterConfig,
     on_event: OnEvent,
     *,
-    update: str = "async",
-    replicas_to_aggregate: int | None = None,
     run_dir: Path | None = None,
     strategy: tf.distribute.experimental.ParameterServerStrategy | None = None,
     checkpoints: CheckpointFolder | None = None,
     preemption: Preemption | None = None,
-) -> ServersTraining:
+) -> Training:
     """Train the job's model as the chief of a cluster with parameter servers, and then dismiss the servers.
 
     A step uses one batch of ``batch_size`` examples. An epoch has as many steps as one pass over the data, or
@@ -85,7 +69,6 @@ def train_on_servers(
     Args:
         config: The cluster; this process is its chief.
         on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
-        update: "async" or "sync"; see `parameter_server`.
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
         strategy: The result of `join_servers`, if it was called before.
@@ -100,14 +83,12 @@ def train_on_servers(
         JobStoppedError: The job was preempted, and has saved a checkpoint.
         WorkerFailedError: A parameter server was lost.
     """
-    options = ParameterServer(update=update, replicas_to_aggregate=replicas_to_aggregate)
-    options.check_workers(config.num_workers)
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")
     try:
         preemption = preemption or Preemption()
         with Watchdog(job.step_timeout, _Watched()), preemption if checkpoints else contextlib.nullcontext():
-            chief = _Chief(job, config, strategy, options, on_event, run_dir)
+            chief = _Chief(job, config, strategy, on_event, run_dir)
             trained = chief.train(chief.manager(checkpoints, preemption) if checkpoints else None)
         # The variables can be deleted only as long as their servers run.
         del chief
@@ -136,11 +117,11 @@ class _Chief:
         job: Job,
         config: ClusterConfig,
         strategy: tf.distribute.experimental.ParameterServerStrategy,
-        options: ParameterServer,
         on_event: OnEvent,
         run_dir: Path | None,
     ) -> None:
-        self._job, self._strategy, self._options, self._on_event = job, strategy, options, on_event
+        self._job, self._strategy, self._on_event = job, strategy, on_event
+        self._update = job.options.get("update", "async")
         self._workers = config.num_workers
         keras.utils.set_random_seed(job.seed)
         with strategy.scope():
@@ -174,7 +155,7 @@ class _Chief:
             manager.begin_after(self._job.initial_epoch * steps)
         return manager
 
-    def train(self, manager: CheckpointManager | None = None) -> ServersTraining:
+    def train(self, manager: CheckpointManager | None = None) -> Training:
         """Train, and copy the model to this process."""
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
@@ -199,7 +180,7 @@ class _Chief:
         run_epochs(model, job.all_epochs, listed, train, test, manager)
         seconds, parts = time.monotonic() - started, times.finish()
         trained = copy_here(job, model, data, listed.callbacks)
-        return ServersTraining(
+        return Training(
             model=trained,
             history=history_of(dict(model.history.history)),
             inputs=input_spec(data),
@@ -213,13 +194,13 @@ class _Chief:
     def _updates(self) -> OneByOne | Together:
         job, spec = self._job, self._data.element_spec
         weigh = weigh_classes(job.class_weight, spec) if job.class_weight else None
-        split = self._options.update == "sync" and self._workers > 1
+        split = self._update == "sync" and self._workers > 1
         if split:
             note_batch_normalization(self._model)
         step, batch = GradientStep(self._model, "train", weigh, split), self._batch(TRAINING, spec)
-        if self._options.update == "async":
+        if self._update == "async":
             return OneByOne(self._dispatcher, step, batch, self._workers, self._model, self._report)
-        wanted = self._options.replicas_to_aggregate or self._workers
+        wanted = job.options.get("replicas_to_aggregate") or self._workers
         return Together(
             self._dispatcher, step, batch, self._workers, self._model, self._report, wanted, self._data.arrays
         )

@@ -10,9 +10,9 @@ import attrs
 
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.result import FitResult
+from tfdistr.jobs.strategies import MultiWorkerMirrored, as_strategy
 from tfdistr.same_fit.difference import find_difference
 from tfdistr.same_fit.study import Experiment, Study
-from tfdistr.strategies.options import MultiWorkerMirrored, as_strategy
 from tfdistr.training.per_worker import PerWorker
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe

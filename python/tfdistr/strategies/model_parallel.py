@@ -79,6 +79,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
         self._placement, self._config = placement, config
         self.title = None if config is None else "the chief"
         self.variables_are_remote = config is not None
+        self.layers_are_apart = True
         self._devices = [device.name for device in tf.config.list_logical_devices()]
         self._here = "/job:chief/replica:0/task:0" if config else ""  # as TensorFlow names its devices then
         if not callable(placement):

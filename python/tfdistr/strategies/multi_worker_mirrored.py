@@ -226,6 +226,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     #: See ``WorkerStrategy``.
     title: str | None = None
     variables_are_remote = False
+    layers_are_apart = False
 
     @property
     def collectives(self) -> Collectives | None:

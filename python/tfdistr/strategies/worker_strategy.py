@@ -47,6 +47,7 @@ class WorkerStrategy(Peer, Protocol):
         own_virtual_workers: The virtual workers of this worker, and the number of all of them; None without
             them.
         variables_are_remote: Whether the variables of a model are in other processes, which will exit.
+        layers_are_apart: Whether the layers of a model are on several devices or in several processes.
     """
 
     gradient_dtype: str
@@ -63,6 +64,8 @@ class WorkerStrategy(Peer, Protocol):
     def own_virtual_workers(self) -> tuple[range, int] | None: ...
     @property
     def variables_are_remote(self) -> bool: ...
+    @property
+    def layers_are_apart(self) -> bool: ...
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which a model is made."""
@@ -90,6 +93,7 @@ class OneProcessStrategy:
     title: str | None = None
     own_virtual_workers: tuple[range, int] | None = None
     variables_are_remote = False
+    layers_are_apart = False
 
     def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Do nothing."""

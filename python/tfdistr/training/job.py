@@ -173,6 +173,7 @@ class Job:
         warmup_epochs: Number of epochs over which the learning rate rises to the scaled value.
         strategy: The name of the strategy.
         options: The options of the strategy that are not fields of the job.
+        same_on_any_cluster: Whether the options and the number of workers do not change the results.
         communication: The backend of the collectives.
         gradient_dtype: The type in which gradients are sent.
         virtual_workers: Number of shares of each global batch; None for a share for each worker.
@@ -213,6 +214,7 @@ class Job:
     warmup_epochs: int = argument(check_int, "warmup_epochs", default=0, minimum=0)
     strategy: str = "multi_worker_mirrored"
     options: Mapping[str, Any] = attrs.field(factory=dict, converter=for_layers, metadata=_HIDDEN)
+    same_on_any_cluster: bool = attrs.field(default=False, metadata=_HIDDEN)
     communication: str = argument(check_choice, "communication", COMMUNICATION, default="auto")
     gradient_dtype: str = argument(check_choice, "gradient_dtype", GRADIENT_DTYPES, default="float32")
     virtual_workers: int | None = argument(check_optional_int, "virtual_workers", default=None)
@@ -256,16 +258,6 @@ class Job:
         return described
 
     @property
-    def strategy_options(self) -> dict[str, Any]:
-        """All options for making the strategy."""
-        if self.strategy == "multi_worker_mirrored":
-            names = ("communication", "virtual_workers", "start_timeout", "heartbeat_timeout")
-            return {name: getattr(self, name) for name in names}
-        if self.strategy in ("parameter_server", "model_parallel"):
-            return {**self.options, "start_timeout": self.start_timeout}
-        return dict(self.options)
-
-    @property
     def _size_of_validation(self) -> int | None:
         return None if self.validates_in_batches else self.validation_batch_size or self.batch_size
 
@@ -298,8 +290,8 @@ class Job:
             virtual_workers=virtual_workers,
         )
 
-    def save(self, run_dir: Path) -> None:
-        """Write the job into ``run_dir``.
+    def save(self, run_dir: Path, strategy_options: Mapping[str, Any]) -> None:
+        """Write the job into ``run_dir``, and all options for making its strategy.
 
         Raises:
             ArgumentError: Something in the job cannot be serialized.
@@ -309,7 +301,7 @@ class Job:
         # A separate file: the user's modules, which are imported with the job, may read the settings.
         save_value(self.settings, run_dir, _SETTINGS)
         # A separate file: the strategy must be made before the rest of the job uses TensorFlow.
-        save_value((self.strategy, self.strategy_options), run_dir, _STRATEGY)
+        save_value((self.strategy, dict(strategy_options)), run_dir, _STRATEGY)
 
     @staticmethod
     def remove(run_dir: Path) -> None:

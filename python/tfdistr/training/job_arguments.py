@@ -10,7 +10,6 @@ from tfdistr.data.order.steps import steps_per_epoch as count_steps
 from tfdistr.data.pipeline.batch_objects import GivenDataset
 from tfdistr.data.source import Arrays, Source, gives_batches, make_source
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.options import StrategyOptions
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.keras_settings import KerasSettings
@@ -45,6 +44,7 @@ class JobArguments(TrainingArguments, total=False):
 
     strategy: str
     options: Any
+    same_on_any_cluster: bool
     communication: str
     gradient_dtype: str
     start_timeout: float
@@ -125,13 +125,6 @@ def make_job(
     _check_initial_epoch(job)
     _check_warmup_epochs(job)
     return job
-
-
-def timeouts(cluster: Any, strategy: StrategyOptions | None = None) -> dict[str, Any]:
-    """Return the timeouts of a job: those of its cluster, or of the strategy that joins a cluster."""
-    if cluster is None:
-        return {} if strategy is None else strategy.timeouts
-    return {"start_timeout": cluster.start_timeout, "heartbeat_timeout": cluster.heartbeat_timeout}
 
 
 def _gives_examples(source: Any) -> bool:

@@ -81,7 +81,7 @@ def _train(
     strategy.prepare(model, data)
     weigh = weigh_classes(job.class_weight, data.element_spec) if job.class_weight else None
     reporter = Reporter(on_event, data.steps, chief=strategy.is_chief)
-    times = StepTimes(strategy.collectives, _not_measured(job, strategy, model))
+    times = StepTimes(strategy.collectives, _not_measured(strategy, model))
     callbacks = [*callbacks, reporter]
     examples = examples_of_epoch(job, data)
     on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=examples)
@@ -105,10 +105,10 @@ def _train(
     )  # fmt: skip
 
 
-def _not_measured(job: Job, strategy: WorkerStrategy, model: keras.Model) -> set[str]:
+def _not_measured(strategy: WorkerStrategy, model: keras.Model) -> set[str]:
     """Return the parts of the time that this worker cannot measure; see ``step_times.py``."""
     parts = set() if runs_own_loop(model) else {"waiting_for_data"}
-    within = model.distribute_strategy.num_replicas_in_sync > 1 or job.strategy == "model_parallel"
+    within = model.distribute_strategy.num_replicas_in_sync > 1 or strategy.layers_are_apart
     if strategy.collectives is None and within:
         parts |= {"waiting_for_peers", "exchanging"}
     return parts

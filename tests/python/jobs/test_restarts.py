@@ -17,7 +17,7 @@ from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs import on_cluster
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.resume import Restarts, result_of_run
-from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.jobs.strategies import MultiWorkerMirrored
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
@@ -112,7 +112,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
         model, data = FunctionByName("model"), FunctionByName("data")
         job = Job(model, data, communication="ring", recovery=Recovery("epoch", **recovery))
         fitted = on_cluster.fit_on_cluster(
-            job, RULES["multi_worker_mirrored"], local_cluster(3), Caller(events.append), run_dir
+            job, MultiWorkerMirrored, local_cluster(3), Caller(events.append), run_dir
         )
         assert not left
         return fitted, events

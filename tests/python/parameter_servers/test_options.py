@@ -11,12 +11,11 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.jobs.strategies import ParameterServer
 from tfdistr.parameter_servers import feed
 from tfdistr.parameter_servers.coordinator import _Chief, note_batch_normalization
 from tfdistr.parameter_servers.gradients import GradientStep
 from tfdistr.strategies.build import build
-from tfdistr.strategies.options import ParameterServer
 from tfdistr.training.job_arguments import make_job
 from tfdistr.utils.function_files import FunctionByName
 
@@ -49,7 +48,7 @@ def test_numbers_of_parameter_servers_that_are_refused(ps):
 def test_data_that_cannot_be_had_on_workers_is_refused(tmp_path, monkeypatch):
     job = make_job(len, FunctionByName("data"), num_workers=2, strategy="parameter_server")
     with pytest.raises(ArgumentError, match="cannot be an R function"):
-        RULES["parameter_server"].check_job(job)
+        ParameterServer().check_job(job)
     monkeypatch.setattr(feed, "LARGEST_JOB", 1000)
     with pytest.raises(ArgumentError, match="must be at most 1 GiB"):
         feed.describe(make_job(len, X, Y, num_workers=2), None, [4, None])
@@ -101,7 +100,7 @@ def test_a_model_with_a_loop_of_its_own_is_refused(validation, received):
     job = make_job(model, X, Y, validation_data=validation, num_workers=2, strategy="parameter_server")
     config, strategy = SimpleNamespace(num_workers=2), SimpleNamespace(scope=contextlib.nullcontext)
     with pytest.raises(ArgumentError) as caught:
-        _Chief(job, config, strategy, ParameterServer(), lambda *event: None, None)
+        _Chief(job, config, strategy, lambda *event: None, None)
     assert caught.value.message == (
         "With parameter servers, a model cannot have its own training loop, only a train_step and a "
         "test_step."

@@ -19,9 +19,8 @@ from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
-from tfdistr.jobs.strategy_rules import RULES
+from tfdistr.jobs.strategies import ParameterServer
 from tfdistr.parameter_servers.embedding import PartitionedEmbedding
-from tfdistr.strategies.options import ParameterServer
 from tfdistr.supervision.events import EventReader
 from tfdistr.training.job_arguments import make_job
 
@@ -49,9 +48,8 @@ class Servers:
         chosen = {"strategy": strategy.name, "options": strategy.options}
         job = make_job(model, *data, num_workers=workers, **chosen, **arguments)
         cluster = tfdistr.local_cluster(workers, ps=ps)
-        kind = RULES["parameter_server"]
         caller = Caller(self.events.append)
-        return FitResult._of(fit_on_cluster(job, kind, cluster, caller, self.run_dir))
+        return FitResult._of(fit_on_cluster(job, ParameterServer, cluster, caller, self.run_dir))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]

@@ -9,7 +9,6 @@ from clusters import run_cluster
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.jobs.strategy_rules import RULES
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -156,6 +155,5 @@ def test_a_cluster_of_several_workers_is_refused(monkeypatch):
     ids=str,
 )
 def test_how_many_share_a_batch(strategy, shares):
-    rules = RULES[strategy.name]
-    cluster = tfdistr.local_cluster(rules.max_workers or 4)
-    assert rules.destination(cluster, strategy)[1] == shares
+    cluster = tfdistr.local_cluster(strategy.max_workers or 4)
+    assert strategy.destination(cluster)[1] == shares

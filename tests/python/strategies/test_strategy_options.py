@@ -9,7 +9,7 @@ import tfdistr
 from tfdistr import model_parallel, multi_worker_mirrored, parameter_server
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError
-from tfdistr.strategies.options import STRATEGY_OPTIONS, StrategyOptions, as_strategy
+from tfdistr.jobs.strategies import STRATEGIES, Strategy, as_strategy
 
 PLACEMENT = {"dense": "worker 0"}
 A_STRATEGY = (
@@ -23,19 +23,19 @@ NEEDS_PLACEMENT = (
 )
 
 
-@pytest.mark.parametrize("name", sorted(STRATEGY_OPTIONS.keys() - {"model_parallel"}))
+@pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"model_parallel"}))
 def test_a_name_is_the_strategy_without_options(name: str) -> None:
     made = getattr(tfdistr, name)()
     assert as_strategy(name) == made
     assert as_strategy(made) is made
-    assert (made.options, made.timeouts, str(made)) == ({}, {}, f"{name}()")
+    assert (made.options, made.timeouts(None), str(made)) == ({}, {}, f"{name}()")
 
 
 def test_a_strategy_in_words() -> None:
     made = parameter_server(update="sync", replicas_to_aggregate=2.0, start_timeout=60)  # type: ignore[arg-type]
     assert str(made) == 'parameter_server(start_timeout=60.0, update="sync", replicas_to_aggregate=2)'
     assert made.options == {"update": "sync", "replicas_to_aggregate": 2}
-    assert made.timeouts == {"start_timeout": 60.0}
+    assert made.timeouts(None) == {"start_timeout": 60.0}
     assert multi_worker_mirrored(communication="ring").options == {}
 
 
@@ -101,7 +101,7 @@ def test_options_that_are_refused(make: Callable[[], object], lines: list[str]) 
         (model_parallel(PLACEMENT, heartbeat_timeout=9), 0, "model_parallel(heartbeat_timeout=9)"),
     ],
 )
-def test_a_cluster_has_its_own_timeouts(strategy: StrategyOptions, ps: int, given: str) -> None:
+def test_a_cluster_has_its_own_timeouts(strategy: Strategy, ps: int, given: str) -> None:
     cluster = describe_local_cluster(2, ps=ps)
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], cluster=cluster, strategy=strategy)

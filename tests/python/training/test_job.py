@@ -14,6 +14,7 @@ import pytest
 import tfdistr
 from tfdistr.data.source import Arrays, make_source
 from tfdistr.errors import ArgumentError
+from tfdistr.jobs.strategies import Mirrored, MultiWorkerMirrored
 from tfdistr.training.job import Job
 from tfdistr.utils.function_files import FunctionByName
 from tfdistr.utils.pickles import load_value, save_value
@@ -48,7 +49,7 @@ def test_a_job_comes_back_as_it_was(tmp_path):
         seed=7,
         shuffle=False,
     )
-    sent.save(tmp_path)
+    sent.save(tmp_path, {})
     received = Job.load(tmp_path)
     assert received.model() == "model"
     assert received.params == sent.params
@@ -58,13 +59,15 @@ def test_a_job_comes_back_as_it_was(tmp_path):
 
 
 def test_the_strategy_can_be_made_before_the_job_is_read(tmp_path):
-    job(communication="ring", start_timeout=5.0).save(tmp_path)
+    sent = job(communication="ring", start_timeout=5.0)
+    sent.save(tmp_path, MultiWorkerMirrored.arguments(sent))
     (tmp_path / "job.pkl").unlink()
     options = {
         "communication": "ring", "virtual_workers": None, "start_timeout": 5.0, "heartbeat_timeout": 30.0
     }  # fmt: skip
     assert Job.load_strategy(tmp_path) == ("multi_worker_mirrored", options)
-    job(strategy="mirrored", options={"devices": ["cpu:0"]}).save(tmp_path)
+    sent = job(strategy="mirrored", options={"devices": ["cpu:0"]})
+    sent.save(tmp_path, Mirrored.arguments(sent))
     assert Job.load_strategy(tmp_path) == ("mirrored", {"devices": ["cpu:0"]})
 
 
@@ -138,7 +141,7 @@ def test_only_the_user_can_read_or_change_the_files(tmp_path):
 
 def test_named_parts_are_put_in_by_the_worker(tmp_path):
     names = {part: FunctionByName(f"r_{part}") for part in ("model", "data", "callbacks")}
-    job(**names).save(tmp_path)
+    job(**names).save(tmp_path, {})
     callbacks = [SimpleNamespace(on_epoch_end=print)]
     put_in = {"r_model": len, "r_data": max, "r_callbacks": callbacks, "more": 0}
     received = Job.load(tmp_path, put_in)
@@ -179,7 +182,7 @@ def test_of_the_objects_of_r_functions_the_one_is_named(tmp_path, objects, refus
 )
 def test_what_cannot_be_sent_is_refused(tmp_path, thing, received):
     with pytest.raises(ArgumentError) as caught:
-        job(model=lambda: thing).save(tmp_path)
+        job(model=lambda: thing).save(tmp_path, {})
     assert str(caught.value).splitlines() == [
         "Cannot serialize the job for the workers.",
         f"Received: {received}",

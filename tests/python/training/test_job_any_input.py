@@ -21,8 +21,7 @@ import tfdistr
 from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
 from tfdistr.clusters.ssh.cluster import SshCluster
 from tfdistr.errors import TfdistrError
-from tfdistr.jobs.strategy_rules import RULES
-from tfdistr.strategies.options import as_strategy
+from tfdistr.jobs.strategies import STRATEGIES, as_strategy
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 
@@ -114,7 +113,7 @@ def test_any_ssh_cluster(hosts: Any, each: Any, env: Any, ssh: Any) -> None:
 
 @thorough
 @given(
-    st.sampled_from([*RULES]) | values,
+    st.sampled_from([*STRATEGIES]) | values,
     st.sampled_from(["communication", "devices", "device", "update", "replicas_to_aggregate", "placement"]),
     values,
     st.sampled_from([None, *CLUSTERS]) | values,
@@ -125,7 +124,7 @@ def test_any_destination(strategy: Any, option: str, value: Any, cluster: Any) -
         # Not MPI, which would start in this process.
         if hasattr(chosen, option) and not (isinstance(value, str) and value == "mpi"):
             chosen = attrs.evolve(chosen, **{option: value})
-        return RULES[chosen.name].destination(cluster, chosen)
+        return chosen.destination(cluster)
 
     valid_or_refused(tuple, destination)
 

@@ -30,14 +30,15 @@ if __name__ == "__main__":
     config = cluster_from_env()
     assert config is not None
     arguments = ARGUMENTS | {"epochs": int(sys.argv[2])} if len(sys.argv) > 2 else ARGUMENTS
-    job = make_job(model, X, Y, num_workers=config.num_workers, **arguments)
+    how = {"strategy": "parameter_server", "options": {"update": "sync"}}
+    job = make_job(model, X, Y, num_workers=config.num_workers, **how, **arguments)
     kinds: list[str] = []
 
     def on_event(kind: str, **fields: Any) -> None:
         kinds.append(kind)
         print(kind, flush=True)
 
-    trained = train_on_servers(job, config, on_event, update="sync")
+    trained = train_on_servers(job, config, on_event)
     # The servers are gone: the model is one of this process.
     predicted = trained.model.predict(X[:5], verbose=0)
     trained.model.save(f"{sys.argv[1]}/model.keras")

@@ -1,27 +1,53 @@
-"""The strategies by name, and the classes that make them."""
+"""The strategies of ``distributed_fit()``: one class for each."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.errors import ArgumentError
+from tfdistr.jobs.strategies.base import STRATEGIES, Strategy
+from tfdistr.jobs.strategies.mirrored import Mirrored, OneDevice
+from tfdistr.jobs.strategies.model_parallel import ModelParallel
+from tfdistr.jobs.strategies.multi_worker_mirrored import MultiWorkerMirrored
+from tfdistr.jobs.strategies.parameter_server import ParameterServer
 from tfdistr.utils.arguments import check_choice
+from tfdistr.utils.describe import describe
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+__all__ = [
+    "STRATEGIES",
+    "Mirrored",
+    "ModelParallel",
+    "MultiWorkerMirrored",
+    "OneDevice",
+    "ParameterServer",
+    "Strategy",
+]
 
-#: The module, and the class or function in it, that makes each strategy.
-STRATEGIES = {
-    "multi_worker_mirrored": ("strategies.multi_worker_mirrored", "MultiWorkerMirroredStrategy"),
-    "mirrored": ("strategies.mirrored", "MirroredStrategy"),
-    "one_device": ("strategies.mirrored", "OneDeviceStrategy"),
-    "parameter_server": ("servers.chief", "parameter_server_strategy"),
-    "model_parallel": ("strategies.model_parallel", "ModelParallelStrategy"),
-}
+for each in (MultiWorkerMirrored, Mirrored, OneDevice, ParameterServer, ModelParallel):
+    STRATEGIES[each.name] = each
+
+
+def as_strategy(strategy: Any) -> Strategy:
+    """Return the strategy that a user has passed: an object, or its name.
+
+    Raises:
+        ArgumentError: It is neither, or the strategy needs options.
+    """
+    if isinstance(strategy, Strategy):
+        return strategy
+    if not isinstance(strategy, str):
+        raise ArgumentError(
+            "`strategy` must be the name of a strategy or a strategy object.",
+            received=describe(strategy),
+            fix='Pass strategy="mirrored", or strategy=mirrored(devices=["gpu:0", "gpu:1"]), for example.',
+        )
+    chosen = STRATEGIES[check_choice("strategy", strategy, tuple(STRATEGIES))]
+    if chosen is ModelParallel:
+        return ModelParallel(placement=None)  # raises the error about `placement`
+    return chosen()
 
 
 def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.distribute.Strategy:
@@ -51,28 +77,5 @@ def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.dis
         >>> strategy.num_workers
         1
     """
-    module, attribute = STRATEGIES[check_choice("name", name, tuple(STRATEGIES))]
-    made = getattr(importlib.import_module(f"tfdistr.{module}"), attribute)
-    check_known(list(inspect.signature(made).parameters), options, f"The strategy {name!r}")
-    strategy: tf.distribute.Strategy = made(**options)
-    return strategy
-
-
-def check_known(known: Sequence[str], options: Mapping[str, Any], who: str) -> None:
-    """Refuse unknown options.
-
-    Args:
-        known: The names of the known options.
-        options: The user's options.
-        who: The owner of the options, for the error.
-
-    Raises:
-        ArgumentError: An option is not known.
-    """
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise ArgumentError(
-            f"{who} has the options {', '.join(map(repr, known))}." if known else f"{who} has no options.",
-            received=", ".join(map(repr, unknown)),
-            fix="Leave it out, or correct its name.",
-        )
+    made: tf.distribute.Strategy = STRATEGIES[check_choice("name", name, tuple(STRATEGIES))].make(**options)
+    return made
