@@ -49,7 +49,7 @@ _MODULES = {
     "TfdistrError": "errors",
     "TfdistrWarning": "errors",
     "VersionError": "errors",
-    "WarmUp": "training.warm_up",
+    "WarmUp": "training.learning_rate",
     "WorkerContext": "data.order.context",
     "WorkerFailedError": "errors",
     "auto_shard": "data.order.shard",
@@ -75,7 +75,7 @@ _MODULES = {
     "per_worker": "training.per_worker",
     "r_function": "r.functions",
     "regularization_loss": "strategies.custom_loop",
-    "scaled_learning_rate": "training.learning_rate",
+    "scaled_learning_rate": "training.per_worker",
     "steps_per_epoch": "data.order.steps",
     "stop_warm_workers": "fork_server.servers",
     "tf_config": "rendezvous.config",
@@ -148,10 +148,10 @@ if TYPE_CHECKING:
     from tfdistr.strategies.rank import is_chief as is_chief
     from tfdistr.strategies.rank import num_workers as num_workers
     from tfdistr.strategies.rank import worker_index as worker_index
-    from tfdistr.training.learning_rate import scaled_learning_rate as scaled_learning_rate
+    from tfdistr.training.learning_rate import WarmUp as WarmUp
     from tfdistr.training.per_worker import per_worker as per_worker
+    from tfdistr.training.per_worker import scaled_learning_rate as scaled_learning_rate
     from tfdistr.training.recovery_options import on_failure as on_failure
-    from tfdistr.training.warm_up import WarmUp as WarmUp
 
 
 def __getattr__(name: str) -> Any:

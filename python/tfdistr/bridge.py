@@ -37,7 +37,7 @@ NAMES = {
     "per_worker": "training.per_worker",
     "python_function": "utils.function_files",
     "regularization_loss": "strategies.custom_loop",
-    "scaled_learning_rate": "training.learning_rate",
+    "scaled_learning_rate": "training.per_worker",
     "steps_per_epoch": "data.order.steps",
     "stop_warm_workers": "fork_server.servers",
     "tf_config": "rendezvous.config",

@@ -15,7 +15,7 @@ from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.run import run_fit
 from tfdistr.jobs.strategies import Strategy
 from tfdistr.training.per_worker import PerWorker
-from tfdistr.training.recovery_options import OnFailure
+from tfdistr.training.recovery_options import Recovery
 from tfdistr.utils.removed import names_removed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def distributed_fit(
     run_dir: str | os.PathLike[str] | None = None,
     checkpoint_every: int | str | None = None,
     resume: bool = False,
-    failures: OnFailure | None = None,
+    failures: Recovery | None = None,
 ) -> FitResult:
     """Train a Keras 3 model on one or many workers.
 

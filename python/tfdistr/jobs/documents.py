@@ -86,7 +86,7 @@ def write_job(job: Job, run_dir: Path, workers: int) -> None:
             "class_weight": plain_class_weight(job),
             "start_timeout": job.start_timeout,
             "heartbeat_timeout": job.heartbeat_timeout,
-            "step_timeout": job.step_timeout,
+            "step_timeout": job.recovery.step_timeout,
             "resume": recovery.resume,
             "max_restarts": recovery.max_restarts,
             "min_workers": recovery.min_workers,

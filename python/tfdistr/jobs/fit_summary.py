@@ -139,9 +139,7 @@ def bottleneck_of(times: Sequence[Mapping[str, Any]]) -> str | None:
 def _slow_worker(times: Sequence[Mapping[str, Any]], slow: int, waited: float) -> str:
     """Return the sentence about a worker for which the others waited."""
     others = [row for number, row in enumerate(times) if number != slow]
-    more = {
-        name: _share(times[slow], name) - fmean(_share(row, name) for row in others) for name in _DOINGS
-    }
+    more = {name: _share(times[slow], name) - fmean(_share(row, name) for row in others) for name in _DOINGS}
     doing = max(more, key=lambda name: more[name])
     own, of_others = _share(times[slow], doing), fmean(_share(row, doing) for row in others)
     index = times[slow]["index"]

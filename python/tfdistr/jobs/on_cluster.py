@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import logging
 import signal
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr.checkpoint.folder import STOP, checkpoint_folder
-from tfdistr.checkpoint.lock import check_lock, lock_id, lock_variable
-from tfdistr.checkpoint.preemption import Preemption, stopped
+from tfdistr.checkpoint.lock import lock_variable
+from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.clusters.backend import Backend, write_backend
 from tfdistr.clusters.cluster import Cluster
 from tfdistr.data.source import form_of
 from tfdistr.errors import (
     CheckpointError,
-    ClusterStartError,
-    JobStoppedError,
-    TfdistrError,
-    WorkerFailedError,
 )
 from tfdistr.jobs.caller import Caller, WorkerProgram
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.outcome import Outcome
+from tfdistr.jobs.restarts import Attempts, ask_to_stop
 from tfdistr.jobs.result_files import builder, load_history, load_state, load_ways
-from tfdistr.jobs.resume import Restarts, note_result, result_of_run
-from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, remove_temporary
+from tfdistr.jobs.resume import note_result, result_of_run
+from tfdistr.jobs.run_dir import remove_temporary
 from tfdistr.jobs.summary import Summary
 from tfdistr.r.functions import RFunction
-from tfdistr.supervision.supervisor import WorkerStatus, run_workers
+from tfdistr.supervision.supervisor import WorkerStatus
 from tfdistr.training.given_model import comparison_of
 from tfdistr.training.job import Job
 from tfdistr.training.model_state import LazyModel
-from tfdistr.utils.disk import writing
 
 if TYPE_CHECKING:
     from tfdistr.jobs.stored_run import StoredRun
@@ -93,16 +85,13 @@ def _fit(
     write_backend(backend, run_dir)
     if stored:
         stored.begin(summary)
-    restarts = Restarts(run_dir, recovery.max_restarts)
     preemption = _preemption(run_dir, saves=recovery.every is not None)
 
     on_event = _events(summary, stored, preemption)
     with preemption:
-        backend, statuses = _with_restarts(
-            backend, program.command, run_dir, on_event, restarts, job, preemption,
-            elastic=cluster.fewest is not None,
-        )  # fmt: skip
-        result = _result(job, _rows(statuses, backend), cluster, summary, caller, run_dir)
+        attempts = Attempts(job, backend, run_dir, on_event, preemption)
+        rows = _rows(attempts.run(program.command), attempts.backend)
+        result = _result(job, rows, cluster, summary, caller, run_dir)
         result = _record_result(result, run_dir, stored)
     if stored:
         stored.end()  # a late SIGTERM must not kill this process before
@@ -113,7 +102,7 @@ def _fit(
 def _preemption(run_dir: Path, *, saves: bool) -> Preemption:
     """Return what handles SIGTERM: a job with checkpoints saves, another one leaves no temporary folder."""
     if saves:
-        return Preemption(lambda: _ask_to_stop(run_dir))
+        return Preemption(lambda: ask_to_stop(run_dir))
 
     def end() -> None:
         remove_temporary()
@@ -159,81 +148,6 @@ def _result(
         trained=LazyModel(job.model, lambda: load_state(run_dir), build, settings=job.settings),
         form=form_of(job.data),
     )
-
-
-def _with_restarts(
-    backend: Backend,
-    command: Sequence[str],
-    run_dir: Path,
-    on_event: Callable[[dict[str, Any]], None],
-    restarts: Restarts,
-    job: Job,
-    preemption: Preemption,
-    *,
-    elastic: bool,
-) -> tuple[Backend, list[WorkerStatus]]:
-    """Run the workers. After a failure, restart all workers, or all but the failed worker.
-
-    If the number of workers may change, the job adds lost workers again at its next checkpoint.
-    """
-    whole, stop = backend, checkpoint_folder(run_dir) / STOP
-
-    def fewer_than_wanted() -> bool:
-        return elastic and backend is not whole
-
-    def on_checkpoint(event: dict[str, Any]) -> None:
-        if event["event"] == "checkpoint" and fewer_than_wanted() and event["epoch"] < job.epochs:
-            _ask_to_stop(run_dir)
-        on_event(event)
-
-    for attempt in count(1):
-        check_lock(run_dir, lock_id(run_dir))
-        try:
-            return backend, run_workers(
-                backend.cluster, command, run_dir, on_checkpoint, heartbeat_timeout=job.heartbeat_timeout
-            )
-        except JobStoppedError:
-            if preemption.signalled or not fewer_than_wanted():
-                keep_run_dir(run_dir)
-                raise
-            stop.unlink(missing_ok=True)
-            keep_logs(run_dir, backend.cluster.workers, f"stopped-{attempt}")
-            backend = whole
-            message = f"Workers are available again: the job continues with {whole.cluster.workers} workers."
-            on_event({"event": "warning", "message": message, "worker": None, "time": time.time()})
-        except (WorkerFailedError, ClusterStartError) as error:
-            if preemption.signalled:  # some workers may have received it before they could save
-                keep_run_dir(run_dir)
-                raise stopped(restarts.position, run_dir) from error
-            started = attempt > 1 or isinstance(error, WorkerFailedError)  # otherwise the job has never run
-            again, fewer = started and restarts.another(), None
-            if started and not again and error.worker is not None and job.recovery.min_workers is not None:
-                fewer = backend.cluster.without(error.worker, job.recovery.min_workers)
-            if not again and fewer is None:
-                keep_run_dir(run_dir)  # its logs have more details than the error
-                raise
-            stop.unlink(missing_ok=True)  # a stopped server writes it
-            keep_logs(run_dir, backend.cluster.workers, f"failed-{attempt}")
-            reason = error.message.partition("\n")[0].rstrip(".")
-            of_event = {"worker": error.worker, "time": time.time()}
-            on_event({"event": "restart", "reason": reason, **of_event})
-            if fewer is not None:
-                lost = f"worker {error.worker} on {error.host}"
-                message = f"The job continues without {lost}, with {fewer.workers} of its workers."
-                on_event({"event": "warning", "message": message, **of_event})
-                backend = replace(backend, cluster=fewer)
-                restarts.reset()
-        except TfdistrError:
-            keep_run_dir(run_dir)
-            raise
-    raise AssertionError  # count() has no end
-
-
-def _ask_to_stop(run_dir: Path) -> None:
-    """Make the workers save and exit."""
-    path = checkpoint_folder(run_dir) / STOP
-    with writing(path, "The request to save and end"):
-        path.touch()
 
 
 def _record_result(result: Outcome, run_dir: Path, stored: StoredRun | None) -> Outcome:

@@ -12,9 +12,7 @@ from tfdistr.checkpoint.folder import (
     DESCRIPTION,
     RESULT,
     STOP,
-    Position,
     checkpoint_folder,
-    checkpoints,
 )
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.documents import plain_class_weight, plain_options, plain_params, write_document
@@ -83,34 +81,6 @@ def result_of_run(run_dir: Path, epochs: int) -> dict[str, Any] | None:
         return None
     result: dict[str, Any] = read("result", path.read_bytes())
     return result if result["params"]["epochs"] == epochs else None
-
-
-class Restarts:
-    """The count of restarts without progress: one that led to a newer checkpoint does not count."""
-
-    def __init__(self, run_dir: Path, allowed: int) -> None:
-        self._folder = checkpoints(run_dir) if is_run(run_dir) else None
-        self._allowed = allowed
-        self._left = allowed
-        self._began = self.position
-
-    @property
-    def position(self) -> Position | None:
-        """The position of the newest complete checkpoint, from which the workers start."""
-        return self._folder.reached() if self._folder else None
-
-    def reset(self) -> None:
-        """Reset the count."""
-        self._left = self._allowed
-
-    def another(self) -> bool:
-        """Return whether to restart the workers after a failure."""
-        position = self.position
-        if position is not None and (self._began is None or position > self._began):
-            self._left = self._allowed
-        self._began = position
-        self._left -= 1
-        return self._left >= 0
 
 
 def _run(id: str, job: Job, workers: int) -> dict[str, Any]:

@@ -59,10 +59,10 @@ def run_fit(
     run_dir = check_optional_path("run_dir", run_dir)
     if run_dir is None and cluster is None:
         run_dir = run_dir_of_pod()
-    chosen, reaction = as_strategy(strategy), as_failures(failures)
+    chosen = as_strategy(strategy)
     config, num_workers = chosen.destination(cluster)
     recovery = check_recovery(
-        checkpoint_every, resume, reaction, run_dir, strategy=chosen.name, cluster=cluster,
+        checkpoint_every, resume, as_failures(failures), run_dir, strategy=chosen.name, cluster=cluster,
         shrinking=[name for name, other in STRATEGIES.items() if other.shrinks],
     )  # fmt: skip
     state = None
@@ -72,7 +72,6 @@ def run_fit(
     job = make_job(
         model, num_workers=num_workers, strategy=chosen.name, options=chosen.options,
         same_on_any_cluster=chosen.same_on_any_cluster, **chosen.exchange, **chosen.timeouts(cluster),
-        step_timeout=reaction.step_timeout,
         recovery=recovery, state=state, **arguments,
     )  # fmt: skip
     chosen.check_job(job)

@@ -37,11 +37,11 @@ from tfdistr.training.described_model import describe_model
 from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import weigh_classes
+from tfdistr.training.learning_rate import scale_learning_rate
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
 from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
-from tfdistr.training.warm_up import scale_learning_rate
 from tfdistr.training.watchdog import Watchdog, progress
 
 log = logging.getLogger("tfdistr")
@@ -87,7 +87,8 @@ def train_on_servers(
     on_event("ready")
     try:
         preemption = preemption or Preemption()
-        with Watchdog(job.step_timeout, _Watched()), preemption if checkpoints else contextlib.nullcontext():
+        watchdog = Watchdog(job.recovery.step_timeout, _Watched())
+        with watchdog, preemption if checkpoints else contextlib.nullcontext():
             chief = _Chief(job, config, strategy, on_event, run_dir)
             trained = chief.train(chief.manager(checkpoints, preemption) if checkpoints else None)
         # The variables can be deleted only as long as their servers run.

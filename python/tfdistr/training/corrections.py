@@ -10,15 +10,13 @@ import keras
 import numpy as np
 
 from tfdistr import tf_internals
-from tfdistr.errors import ArgumentError
 from tfdistr.training.carried_state import CarriedState
+from tfdistr.training.copy_errors import refuse
 from tfdistr.training.fingerprint import (
-    Difference,
     differing_attributes,
     parts_of,
     variables_in,
 )
-from tfdistr.training.given_model import PASS_A_FUNCTION
 from tfdistr.training.patches import Patch
 from tfdistr.training.plain_values import array_of, same_array
 
@@ -90,17 +88,3 @@ def _differing(there: list[keras.Variable], here: list[keras.Variable]) -> Array
         return {}
     pairs = enumerate(zip(map(array_of, there), map(array_of, here), strict=True))
     return {number: a for number, (a, b) in pairs if not same_array(a, b)}
-
-
-def refuse(difference: Difference | str | None) -> None:
-    """Raise the error for a difference between a model and its copy, if there is one.
-
-    Raises:
-        ArgumentError: There is one.
-    """
-    if difference is not None:
-        raise ArgumentError(
-            "Cannot copy `model` exactly for the workers.",
-            received=str(difference),
-            fix=f"Describe it in get_config(), or {PASS_A_FUNCTION}",
-        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import tempfile
 import warnings
@@ -15,17 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.errors import ArgumentError
+from tfdistr.training.copy_errors import cannot_rebuild, cannot_serialize, has_lambda, refuse
 from tfdistr.utils.disk import BEFORE_START, writing
 
 if TYPE_CHECKING:
     import keras
 
     from tfdistr.training.job import Job
-
-#: The fix that always helps.
-PASS_A_FUNCTION = "pass a function that builds and compiles the model: every worker calls it."
-_SHOWN = 300  # characters
-_STYLES = re.compile(r"\x1b\[\d+m")  # the bold words of Keras's messages
 
 
 class GivenModel:
@@ -135,13 +130,12 @@ class GivenModel:
                 except ArgumentError:
                     raise
                 except Exception as error:  # the user's from_config() can raise anything
-                    raise _cannot_rebuild(error) from error
+                    raise cannot_rebuild(error) from error
 
     def _prepare(self, model: keras.Model, compile_config: Any) -> None:
         """Prepare a copy for its weights. LoRA adds some, and the optimizer has those that are trained."""
         self._state.restore_layers(model)
         if self.original is not None:
-            from tfdistr.training.corrections import refuse
             from tfdistr.training.fingerprint import differing_parts
 
             refuse(differing_parts(self.original, model))
@@ -159,17 +153,6 @@ class GivenModel:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "original": None, "_first_copy": None, "_is_sent": True}
-
-
-def _cannot_rebuild(error: Exception) -> ArgumentError:
-    while error.__context__ is not None and isinstance(error.__context__, Exception):
-        error = error.__context__  # Keras repeats the whole configuration around it
-    reason = " ".join(_STYLES.sub("", str(error)).split())
-    return ArgumentError(
-        "Cannot rebuild `model` from its configuration, as the workers must.",
-        received=f"{type(error).__name__}: {reason[:_SHOWN]}",
-        fix=f"Correct get_config() and from_config() of its parts, or {PASS_A_FUNCTION}",
-    )
 
 
 @contextlib.contextmanager
@@ -251,20 +234,3 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
             raise cannot_serialize(f"{what}, which cannot be pickled: {error}") from error
         parts[keras.saving.get_registered_name(part)] = part
     return parts
-
-
-def cannot_serialize(what: str, fix: str | None = None) -> ArgumentError:
-    """Return the error for a part of a model; ``fix`` is an alternative to passing a function."""
-    usual = "Use named functions, and classes with `get_config()`, without references to this process"
-    return ArgumentError(
-        "Cannot serialize `model` for the workers.",
-        received=what,
-        fix=f"{fix or usual}, or {PASS_A_FUNCTION}",
-    )
-
-
-def has_lambda(config: Any) -> bool:
-    """Return whether the description of a model has a lambda."""
-    if isinstance(config, dict):
-        return config.get("class_name") == "__lambda__" or any(map(has_lambda, config.values()))
-    return isinstance(config, list | tuple) and any(map(has_lambda, config))

@@ -25,7 +25,6 @@ from tfdistr.utils.arguments import (
     check_choice,
     check_int,
     check_optional_int,
-    check_optional_seconds,
     check_seconds,
 )
 from tfdistr.utils.describe import describe
@@ -179,7 +178,6 @@ class Job:
         virtual_workers: Number of shares of each global batch; None for a share for each worker.
         start_timeout: Seconds that the workers wait for each other at the start.
         heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost.
-        step_timeout: Seconds that a step may take; None for no limit.
         task: "fit", "evaluate" or "predict".
         state: The initial state of the model; None for the state from its function.
         recovery: The reaction to failures.
@@ -220,7 +218,6 @@ class Job:
     virtual_workers: int | None = argument(check_optional_int, "virtual_workers", default=None)
     start_timeout: float = argument(check_seconds, "start_timeout", default=300.0, hidden=True)
     heartbeat_timeout: float = argument(check_seconds, "heartbeat_timeout", default=30.0, hidden=True)
-    step_timeout: float | None = argument(check_optional_seconds, "step_timeout", default=None, hidden=True)
     task: str = attrs.field(default="fit", metadata=_HIDDEN)
     state: ModelState | None = attrs.field(default=None, metadata=_HIDDEN)
     recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)

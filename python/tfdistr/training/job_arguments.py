@@ -13,9 +13,8 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
 from tfdistr.training.keras_settings import KerasSettings
-from tfdistr.training.learning_rate import learning_rate_factor
 from tfdistr.training.model_state import ModelState
-from tfdistr.training.per_worker import PerWorker
+from tfdistr.training.per_worker import PerWorker, learning_rate_factor
 from tfdistr.training.recovery_options import Recovery
 from tfdistr.utils.arguments import check_fraction
 from tfdistr.utils.function_files import FunctionByName
@@ -49,7 +48,6 @@ class JobArguments(TrainingArguments, total=False):
     gradient_dtype: str
     start_timeout: float
     heartbeat_timeout: float
-    step_timeout: float | None
     recovery: Recovery
     task: str
     state: ModelState | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy as copies
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -15,10 +15,12 @@ from tfdistr import tf_internals
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError
+from tfdistr.training.copy_errors import PASS_A_FUNCTION
 from tfdistr.training.fingerprint import attributes_of
-from tfdistr.training.given_model import PASS_A_FUNCTION
-from tfdistr.training.job import Job
 from tfdistr.training.plain_values import array_of, is_plain
+
+if TYPE_CHECKING:
+    from tfdistr.training.job import Job
 
 #: Rows that are looked at.
 _ROWS = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import attrs
@@ -20,12 +19,21 @@ from tfdistr.utils.describe import call_text, describe
 
 
 @attrs.frozen(kw_only=True)
-class OnFailure:
-    """The reaction to failures. `on_failure` describes the arguments."""
+class Recovery:
+    """The reaction to failures. `on_failure` describes the first three; `check_recovery` adds the others.
+
+    Attributes:
+        every: The interval of checkpoints: a number of steps, or "epoch"; None for no checkpoints.
+        asked: Whether the user requested checkpoints; otherwise a job that cannot have them runs without.
+        resume: Whether the job resumes the run in its run directory.
+    """
 
     max_restarts: int = argument(check_int, "max_restarts", default=0, minimum=0)
     min_workers: int | None = argument(check_optional_int, "min_workers", default=None)
     step_timeout: float | None = argument(check_optional_seconds, "step_timeout", default=None)
+    every: int | str | None = None
+    asked: bool = False
+    resume: bool = False
 
     def __str__(self) -> str:
         return call_text("on_failure", self)
@@ -33,7 +41,7 @@ class OnFailure:
 
 def on_failure(
     *, max_restarts: int = 0, min_workers: int | None = None, step_timeout: float | None = None
-) -> OnFailure:
+) -> Recovery:
     """Say what happens when a worker fails or makes no progress.
 
     Pass it to `distributed_fit` as ``failures``. Without it, the first failure ends the job.
@@ -57,18 +65,18 @@ def on_failure(
         >>> on_failure(max_restarts=3).max_restarts
         3
     """
-    return OnFailure(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout)
+    return Recovery(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout)
 
 
-def as_failures(failures: Any) -> OnFailure:
+def as_failures(failures: Any) -> Recovery:
     """Return the user's ``failures``.
 
     Raises:
         ArgumentError: It is something else.
     """
     if failures is None:
-        return OnFailure()
-    if not isinstance(failures, OnFailure):
+        return Recovery()
+    if not isinstance(failures, Recovery):
         raise ArgumentError(
             "`failures` must be what on_failure() returns.",
             received=describe(failures),
@@ -77,29 +85,10 @@ def as_failures(failures: Any) -> OnFailure:
     return failures
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """The reaction to failures.
-
-    Attributes:
-        every: The interval of checkpoints: a number of steps, or "epoch"; None for no checkpoints.
-        asked: Whether the user requested checkpoints; otherwise a job that cannot have them runs without.
-        resume: Whether the job resumes the run in its run directory.
-        max_restarts: The limit of restarts of all workers without progress.
-        min_workers: The lowest number of workers with which the job then continues; None for all workers.
-    """
-
-    every: int | str | None = None
-    asked: bool = False
-    resume: bool = False
-    max_restarts: int = 0
-    min_workers: int | None = None
-
-
 def check_recovery(
     checkpoint_every: Any,
     resume: Any,
-    failures: OnFailure,
+    failures: Recovery,
     run_dir: Any,
     *,
     strategy: str,
@@ -125,7 +114,7 @@ def check_recovery(
             fix="Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
         )
     if not asked and restarts == 0:
-        return Recovery()
+        return failures
     if fewest is not None and strategy not in shrinking:
         raise ArgumentError(
             f"`min_workers` is for the strategies {', '.join(map(repr, shrinking))}.",
@@ -138,7 +127,7 @@ def check_recovery(
             received="no run_dir",
             fix='Pass run_dir="my_run", the same one each time.',
         )
-    return Recovery(every or "epoch", asked, resumes, restarts, fewest)
+    return attrs.evolve(failures, min_workers=fewest, every=every or "epoch", asked=asked, resume=resumes)
 
 
 def _fewest(wanted: int | None, cluster: Any) -> int | None:

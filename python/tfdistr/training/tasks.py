@@ -135,7 +135,7 @@ def run_task(
         DataShardError: The data cannot be split over the workers.
         StepTimeoutError: This worker has made no step for too long.
     """
-    with Watchdog(job.step_timeout, strategy), refused_files():
+    with Watchdog(job.recovery.step_timeout, strategy), refused_files():
         if job.task == "evaluate":
             return evaluate_job(job, strategy)
         if job.task == "predict":

@@ -26,6 +26,7 @@ from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader, check_labels, weigh_classes
+from tfdistr.training.learning_rate import scale_learning_rate
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.reporter import (
     OnEvent,
@@ -37,7 +38,6 @@ from tfdistr.training.reporter import (
 from tfdistr.training.step_blocks import extended_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
-from tfdistr.training.warm_up import scale_learning_rate
 from tfdistr.utils.function_files import FunctionByName
 
 log = logging.getLogger("tfdistr")

@@ -54,7 +54,7 @@ WITHOUT = [(SEVERAL, keras.Sequential, "workers with several devices each"),
 
 @pytest.mark.parametrize(("strategy", "kind", "what"), WITHOUT, ids=["devices", "fit"])
 def test_a_job_that_cannot_have_checkpoints_says_so(strategy, kind, what, caplog):
-    recovery = Recovery("epoch", asked=False, max_restarts=1)
+    recovery = Recovery(every="epoch", asked=False, max_restarts=1)
     job = Job(FunctionByName("model"), FunctionByName("data"), recovery=recovery)
     events: list[str] = []
     with caplog.at_level(logging.WARNING, logger="tfdistr"):
@@ -64,7 +64,7 @@ def test_a_job_that_cannot_have_checkpoints_says_so(strategy, kind, what, caplog
 
 
 def test_a_job_that_was_to_have_checkpoints_and_cannot_is_refused():
-    job = Job(FunctionByName("model"), FunctionByName("data"), recovery=Recovery("epoch", asked=True))
+    job = Job(FunctionByName("model"), FunctionByName("data"), recovery=Recovery(every="epoch", asked=True))
     with pytest.raises(ArgumentError) as caught:
         _saves(job, SEVERAL, keras.Sequential(), lambda event: None)
     assert str(caught.value).splitlines()[1] == "Received: workers with several devices each"

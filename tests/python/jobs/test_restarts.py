@@ -110,7 +110,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
         ways = {"communication": "ring", "tuning": "oneDNN", "differences": []}
         monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)
         model, data = FunctionByName("model"), FunctionByName("data")
-        job = Job(model, data, communication="ring", recovery=Recovery("epoch", **recovery))
+        job = Job(model, data, communication="ring", recovery=Recovery(every="epoch", **recovery))
         fitted = on_cluster.fit_on_cluster(
             job, MultiWorkerMirrored, local_cluster(3), Caller(events.append), run_dir
         )

@@ -69,7 +69,7 @@ def test_what_says_which_job_a_run_is(tmp_path):
     options = {"placement": {"first": len}, "devices": ["cpu:0", "cpu:1"]}
     for source, described in DATA_IN_RUNS:
         job = Job(
-            model, make_source(source), strategy="mirrored", options=options, recovery=Recovery("epoch")
+            model, make_source(source), strategy="mirrored", options=options, recovery=Recovery(every="epoch")
         )
         folder = tmp_path / described
         folder.mkdir()

@@ -12,7 +12,7 @@ import pytest
 import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.in_process import _agree
+from tfdistr.jobs.in_process import AsWorker
 from tfdistr.jobs.run import run_fit
 from tfdistr.jobs.run_dir import open_run_dir
 from tfdistr.r.values import seed_of_r
@@ -101,7 +101,7 @@ def test_the_validation_may_have_a_batch_size_of_its_own():
 
 def test_a_worker_by_hand_with_several_devices_is_refused():
     with pytest.raises(ArgumentError) as caught:
-        _agree(None, SimpleNamespace(num_workers=2, collectives=None))
+        AsWorker(SimpleNamespace(num_workers=2, worker_index=0, collectives=None)).agree(None)
     assert str(caught.value).splitlines() == [
         "Workers that join a cluster by hand train on one device each.",
         "Received: a worker that sees several GPUs",

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job_arguments import make_job
-from tfdistr.training.warm_up import scale_learning_rate
+from tfdistr.training.learning_rate import scale_learning_rate
 
 
 @pytest.mark.parametrize(
