@@ -80,13 +80,7 @@ class Checkpoint:
 
 
 class CheckpointFolder:
-    """The checkpoints of one run. Only its chief writes.
-
-    Args:
-        path: The folder; it is created when needed.
-        job: Id of the run.
-        lock: Id of the lock of the run directory under which this process writes, if there is one.
-    """
+    """The checkpoints of one run. Only its chief writes."""
 
     def __init__(self, path: Path, job: str = "", lock: str | None = None) -> None:
         self.path = path
@@ -103,10 +97,6 @@ class CheckpointFolder:
 
         Those after its position are also removed: the training resumed earlier. Files that are damaged or of
         another run are kept under another name.
-
-        Raises:
-            CheckpointError: The system refuses to write it, for example because the disk is full, or another
-                job has taken over the run directory. The checkpoints before it stay.
         """
         target = self.path_of(checkpoint.position)
         partial = target.with_suffix(_PARTIAL)

@@ -69,12 +69,7 @@ class Lease:
 
 
 class RunLock:
-    """The lock of one run directory. A forked child does not have it.
-
-    Args:
-        heartbeat_timeout: Seconds that workers may outlive a launcher that is killed.
-        elsewhere: Whether the job has workers on other machines.
-    """
+    """The lock of one run directory. A forked child does not have it."""
 
     def __init__(self, folder: Path, heartbeat_timeout: float = 30.0, *, elsewhere: bool = False) -> None:
         self._folder, self._path = folder, folder / LOCK
@@ -93,12 +88,7 @@ class RunLock:
         return self._lease.id
 
     def acquire(self) -> None:
-        """Take the lock. Wait if its holder may have exited on another machine.
-
-        Raises:
-            ArgumentError: Another job holds it.
-            CheckpointError: The disk is full, or takes no more for another reason.
-        """
+        """Take the lock. Wait if its holder may have exited on another machine."""
         what, size = "The lock of a run directory", len(_text(self._lease))
         with writing(self._path, what, needed=lambda: size, only_refusals=True, fix=BEFORE_START):
             while (held := self._open()) is None:

@@ -163,9 +163,6 @@ class CheckpointManager:
         """Start after the callbacks: check that all workers have the same weights as the checkpoint.
 
         A checkpoint within an epoch is restored again, to model and callbacks, when this epoch starts.
-
-        Returns:
-            The position at which the training starts.
         """
         if self.found:
             self.restore(model, callbacks)
@@ -208,9 +205,6 @@ class CheckpointManager:
         """Save, if a checkpoint is due, after ``done`` steps of an epoch that is not over.
 
         ``logs`` are the logs of its last step; this step may prove to be the last step of the epoch.
-
-        Raises:
-            JobStoppedError: A worker was preempted; a checkpoint was saved.
         """
         if done < self._next:
             return

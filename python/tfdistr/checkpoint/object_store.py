@@ -39,15 +39,7 @@ def is_url(run_dir: object) -> bool:
 
 
 class Store:
-    """The objects below one URL. Each method raises a ``StoreError`` if the store does not answer.
-
-    Args:
-        url: The URL, such as "s3://bucket/run".
-
-    Raises:
-        ArgumentError: The URL has a password or no path, nothing knows its protocol, or its library is not
-            installed.
-    """
+    """The objects below one URL. Each method raises a ``StoreError`` if the store does not answer."""
 
     def __init__(self, url: str) -> None:
         _check_plain(url)

@@ -108,12 +108,7 @@ def _copy(value: Any) -> Copy:
 
 
 def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -> dict[str, Any]:
-    """Return the state of the callbacks, by the name of each callback.
-
-    Args:
-        arrays: List to which arrays are appended.
-        given: The result of ``as_given`` before the training.
-    """
+    """Return the state of the callbacks, by the name of each callback."""
     states = {}
     for name, callback in _by_name(callbacks):
         state: dict[str, Any] = {_AS_GIVEN: []}
@@ -181,12 +176,7 @@ _foreign: dict[str, tuple[Callable[[], str], Callable[[str], object]]] = {}
 
 
 def keep_random_numbers(language: str, get: Callable[[], str], restore: Callable[[str], object]) -> None:
-    """Add the random numbers of another language to checkpoints.
-
-    Args:
-        get: Called without arguments; returns the state as text.
-        restore: Called with this text; restores the state.
-    """
+    """Add the random numbers of another language to checkpoints."""
     _foreign[language] = (defer_sigint(get), defer_sigint(restore))
 
 

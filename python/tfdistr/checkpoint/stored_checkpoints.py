@@ -71,11 +71,7 @@ class Complete(NamedTuple):
 
 
 class StoredCheckpoints:
-    """The checkpoints of one run in a store.
-
-    Args:
-        claim: The claim of this job to the run; a job that only reads need not make it.
-    """
+    """The checkpoints of one run in a store."""
 
     def __init__(self, store: Store, claim: Claim) -> None:
         self._store = store

@@ -18,11 +18,7 @@ from tfdistr.checkpoint.stored_checkpoints import complete
 
 
 class StoredDocuments:
-    """The documents of one run in a store.
-
-    Args:
-        claim: The claim of this job to the run; a job that only reads need not make it.
-    """
+    """The documents of one run in a store."""
 
     def __init__(self, store: Store, claim: Claim) -> None:
         self._store = store

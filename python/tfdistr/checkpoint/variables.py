@@ -210,9 +210,6 @@ def assign(variables: Sequence[Variable], values: Sequence[ArrayPart]) -> None:
 
     If there are fewer workers now, the chief also gets the parts of the missing workers. If there are more,
     the new workers start with no part, and with new random numbers.
-
-    Raises:
-        ArgumentError: The values are of another model.
     """
     wrong = []
     if len(variables) != len(values):
@@ -261,12 +258,7 @@ Trained = Sequence[Sequence[int] | None]
 
 
 def trained_by(model: keras.Model, *, strict: bool = True) -> list[list[int] | None]:
-    """Return the variables that each optimizer trains.
-
-    Args:
-        model: The model.
-        strict: Refuse variables outside the model; otherwise such an optimizer counts as not used.
-    """
+    """Return the variables that each optimizer trains."""
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     trained: list[list[int] | None] = []
     for optimizer in tf_internals.optimizers_of(model):

@@ -40,9 +40,6 @@ _LISTS = {"argv": str, "files": str, "cores": int}
 class ForkRequest:
     """A request while it arrives, in pieces of any size.
 
-    Args:
-        client: The connection. It becomes one that never waits.
-
     Attributes:
         files: The open files that have come with it.
     """
@@ -60,12 +57,7 @@ class ForkRequest:
         return time.monotonic() > self._until
 
     def read(self) -> dict[str, Any] | None:
-        """Read what has arrived, and return the request if it is complete.
-
-        Raises:
-            OSError: The connection is broken.
-            ValueError: This is no request: it has another form, is too long, or is incomplete.
-        """
+        """Read what has arrived, and return the request if it is complete."""
         try:
             data, files, _, _ = socket.recv_fds(self.client, _CHUNK, _MOST_FILES)
         except BlockingIOError:
@@ -149,14 +141,7 @@ def preload(folder: str) -> None:
 
 
 def serve(folder: str, listener: int) -> list[str]:
-    """Fork this process for each request to ``listener``.
-
-    Args:
-        folder: The folder of the socket, which is removed at the end of the server.
-
-    Returns:
-        In a fork: the program to run, with its arguments. In the server this does not return.
-    """
+    """Fork this process for each request to ``listener``."""
     server = _ForkServer(folder, socket.socket(fileno=int(listener)))
     try:
         return server.serve()

@@ -41,13 +41,7 @@ class Screen(Protocol):
 
 
 def choose_display(verbose: Any, screen: Screen, *, auto: bool, drawable: bool) -> Display:
-    """Make the display for the argument `verbose`.
-
-    Args:
-        verbose: 0, 1, 2 or "auto", see `make_display`.
-        auto: Whether "auto" is 1.
-        drawable: Whether the screen can draw a bar; otherwise 1 is 2.
-    """
+    """Make the display for the argument `verbose`."""
     if isinstance(verbose, str) and verbose == "auto":
         level = int(auto)
     elif isinstance(verbose, int | float) and verbose in _VERBOSE:

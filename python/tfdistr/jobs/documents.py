@@ -33,9 +33,6 @@ def write_document(path: Path, document: Mapping[str, Any]) -> None:
     """Write a document. Only this user can read it. Its file is complete or it does not exist.
 
     It is on the disk when this returns: no checkpoint may outlive the document that identifies its run.
-
-    Raises:
-        CheckpointError: The system refuses to write it. The earlier document stays.
     """
     content = f"{json.dumps(as_json(document), allow_nan=False)}\n".encode()
     with writing(path, needed=lambda: len(content)), replacing(path) as file:

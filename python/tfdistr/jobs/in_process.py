@@ -39,12 +39,7 @@ if TYPE_CHECKING:
 
 
 class AsWorker:
-    """The place of a job in this process: a worker, alone or among peers.
-
-    Args:
-        workers: Number of workers, if it differs from the strategy's.
-        find_lost: Returns the lost process, if an error is about a process that does not train.
-    """
+    """The place of a job in this process: a worker, alone or among peers."""
 
     def __init__(
         self,
@@ -115,11 +110,7 @@ def train_here(
     caller: Caller,
     run_dir: str | os.PathLike[str] | None = None,
 ) -> Outcome:
-    """Train in this process.
-
-    Args:
-        run_dir: Folder or URL for the checkpoints, if the job has any; only the chief's is used.
-    """
+    """Train in this process."""
     preemption = Preemption()
     with contextlib.ExitStack() as ends:
         ends.callback(place.peers.wait_for_uploads)

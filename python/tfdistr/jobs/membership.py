@@ -87,9 +87,6 @@ class InformedPeers:
     """The peers of this worker. The context reports a failure of this worker to them.
 
     An error of the context that is about a peer becomes the failure of that peer.
-
-    Args:
-        find_lost: Names the lost process, if an error is about a process that does not train.
     """
 
     def __init__(
@@ -102,14 +99,7 @@ class InformedPeers:
         self._wait = False
 
     def agree(self, seed: int, *, uploads: bool) -> int:
-        """Agree about the seed. Without a user's seed, each process has its own random seed.
-
-        Args:
-            uploads: Whether this process is the chief, and uploads to a store.
-
-        Returns:
-            The seed of the chief.
-        """
+        """Agree about the seed. Without a user's seed, each process has its own random seed."""
         if self._strategy.collectives is None:
             return seed
         said = self._strategy.collectives.text_of_chief(f"{seed} uploads" if uploads else str(seed))

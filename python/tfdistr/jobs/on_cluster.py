@@ -47,12 +47,7 @@ def fit_on_cluster(
     run_dir: Path,
     stored: StoredRun | None = None,
 ) -> Outcome:
-    """Start the workers of ``cluster``, wait for them, and collect the result.
-
-    Args:
-        run_dir: An empty folder, or the folder of the run to resume.
-        stored: The run in a store whose folder ``run_dir`` is, if the user named a store.
-    """
+    """Start the workers of ``cluster``, wait for them, and collect the result."""
     try:
         with caller.workers(job, run_dir) as program:
             return _fit(job, strategy, cluster, caller, program, run_dir, stored)

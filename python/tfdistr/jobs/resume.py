@@ -31,17 +31,7 @@ def is_run(folder: Path) -> bool:
 
 
 def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
-    """Start a run with checkpoints in ``run_dir``, or resume the run in it.
-
-    Args:
-        run_dir: An empty folder, or the folder of an earlier run.
-
-    Returns:
-        The job; if the user gave no seed, it has the seed of the earlier run.
-
-    Raises:
-        ArgumentError: The earlier run is of another job, or its document is not valid.
-    """
+    """Start a run with checkpoints in ``run_dir``, or resume the run in it."""
     if job.recovery.every is None:
         return job
     path = run_dir / DESCRIPTION

@@ -28,9 +28,6 @@ def temporary_run_dir(cluster: Any = None) -> Path:
     """Make a folder for a job, which is removed at exit.
 
     For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
-
-    Raises:
-        ArgumentError: All users can replace the folder, or the working directory was removed.
     """
     check_working_directory()
     parent = os.getcwd() if _is_elsewhere(cluster) else tempfile.gettempdir()

@@ -51,11 +51,7 @@ def load(path: str | os.PathLike[str]) -> FitResult:
 
 
 def to_bytes(result: FitResult, *, with_recipe: bool = True) -> bytes:
-    """Return the result as bytes, for ``from_bytes`` in any other process.
-
-    Args:
-        with_recipe: Whether they have what makes a model of this kind.
-    """
+    """Return the result as bytes, for ``from_bytes`` in any other process."""
     import cloudpickle
 
     state = io.BytesIO()
@@ -80,11 +76,7 @@ def to_bytes(result: FitResult, *, with_recipe: bool = True) -> bytes:
 
 
 def from_bytes(content: bytes, build: Callable[[], keras.Model] | None = None) -> FitResult:
-    """Read the result that ``to_bytes`` returned.
-
-    Args:
-        build: Makes a model of this kind, if the bytes do not have this.
-    """
+    """Read the result that ``to_bytes`` returned."""
     header, _, rest = bytes(content).partition(b"\n")
     try:
         written = json.loads(header)

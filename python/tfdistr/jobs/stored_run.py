@@ -42,15 +42,8 @@ class StoredRun:
 
     `end`, and the end of the context, upload the whole logs, the events and the documents.
 
-    Args:
-        cluster: The cluster of the job, or None; it determines where the folder is.
-        resume: Whether the job resumes the run, if there is one.
-
     Attributes:
         folder: The folder of this machine. It is removed at exit, if the store has all of it.
-
-    Raises:
-        ArgumentError: The store cannot be used, or has a run that the job must not overwrite.
     """
 
     def __init__(self, url: str, cluster: Any = None, *, resume: bool = False) -> None:
@@ -122,9 +115,6 @@ class StoredRun:
         """Wait for the checkpoints of a job that is complete, and upload the rest.
 
         A second call does nothing.
-
-        Raises:
-            CheckpointError: The run is not completely in the store, or another job has taken it over.
         """
         if not self._active:
             return

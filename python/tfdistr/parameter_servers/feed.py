@@ -46,12 +46,7 @@ def look_at(job: Job, kind: int) -> WorkerData:
 
 
 def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
-    """Describe a job for workers, which read its batches.
-
-    Args:
-        run_dir: The run directory, if the workers share it.
-        steps: Number of steps of an epoch, and of a validation.
-    """
+    """Describe a job for workers, which read its batches."""
     header = {"steps": steps, "run_dir": None if run_dir is None else str(run_dir)}
     parts = []
     if run_dir is None:

@@ -57,10 +57,6 @@ class Outcome(NamedTuple):
 class GradientStep:
     """The steps of a model, "train" or "test".
 
-    Args:
-        weigh: Applied to each batch before the step.
-        split: Whether the batch of a step may be a share of a batch.
-
     Attributes:
         trained: The variables of ``Outcome.gradients``, in that order; known after the step is traced.
         updated: The variables of ``Outcome.updates``, in that order.

@@ -78,12 +78,7 @@ End = Callable[[int, list[Outcome]], bool]
 
 
 class OneByOne:
-    """Updates by single workers: each takes whole batches, and with ``model`` updates the weights at once.
-
-    Args:
-        model: The model, if its weights are updated; None for a validation.
-        report: Counts the steps of the workers; None for a validation.
-    """
+    """Updates by single workers: each takes whole batches, and with ``model`` updates the weights at once."""
 
     def __init__(
         self,
@@ -164,10 +159,6 @@ class Together:
 
     The chief receives the gradients and adds them up in the order of the shares. So a worker that dies
     changes nothing: an incomplete gradient does not count.
-
-    Args:
-        wanted: The number of shares that make a step.
-        arrays: The batches, if their numbers of rows are known.
     """
 
     def __init__(

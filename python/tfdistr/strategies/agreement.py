@@ -41,11 +41,6 @@ class Agreement:
 
     What a step computes of a worker's own rows, such as moving averages of BatchNormalization, is not
     compared. The comparison of checksums takes less than a millisecond for 4 MB.
-
-    Args:
-        extended: Runs the replica.
-        model: The model in training.
-        alone: Names of the callbacks that not all workers run.
     """
 
     def __init__(self, extended: OneReplica, model: keras.Model, alone: Sequence[str]) -> None:
@@ -62,11 +57,7 @@ class Agreement:
         return total
 
     def check(self, checksums: Sequence[int], when: str) -> None:
-        """Compare the values if the checksums of the workers differ. All workers must call it.
-
-        Raises:
-            JobMismatchError: The values differ by more than rounding. All workers raise it.
-        """
+        """Compare the values if the checksums of the workers differ. All workers must call it."""
         if all(each == checksums[0] for each in checksums):
             return
         found = self._first_difference()

@@ -15,11 +15,7 @@ log = logging.getLogger("tfdistr")
 
 
 class BatchStatistics:
-    """The layers that normalize with the rows of one worker.
-
-    Args:
-        differences: Gets why the result of the running call is not that of one worker.
-    """
+    """The layers that normalize with the rows of one worker."""
 
     def __init__(self, differences: list[str]) -> None:
         self._differences = differences

@@ -65,13 +65,7 @@ def build(
     optimizer: bool = True,
     training: bool = True,
 ) -> None:
-    """Create the model's weights and metrics before its step is traced, as Keras does under a strategy.
-
-    Args:
-        data: Batches for its step.
-        optimizer: Whether to create the variables of its optimizer as well.
-        training: Whether the model will train; otherwise it will be evaluated.
-    """
+    """Create the model's weights and metrics before its step is traced, as Keras does under a strategy."""
     if has_known_shapes(data.element_spec):
         batch = batch_of_zeros(data.element_spec, model)
     else:
@@ -133,13 +127,6 @@ def build_by_step(
     other than ``model.optimizer``. Each optimizer is built for the variables that the step passes to it, as
     in a process without a strategy. Workers cannot create them in their steps: the initial values are the
     chief's.
-
-    Args:
-        model: The model.
-        batch: A batch for its step.
-        training: Whether the model will train; otherwise it will be evaluated.
-        optimizers: Whether to create the variables of optimizers.
-        called: Whether a call has built the model; by default whether it has ``call()``.
     """
     called = has_call(model) if called is None else called
     name = "train_step" if training else "test_step"

@@ -72,11 +72,7 @@ def count_workers(config: ClusterConfig) -> int:
 
 
 def check_form(placement: Any) -> Any:
-    """Check the form of a placement, and return it.
-
-    Raises:
-        ArgumentError: It is neither a function nor a mapping of layers to places.
-    """
+    """Check the form of a placement, and return it."""
     if callable(placement) or isinstance(placement, FunctionByName):
         return placement
     if not isinstance(placement, Mapping) or not placement or not all(isinstance(k, str) for k in placement):
@@ -92,15 +88,7 @@ def check_form(placement: Any) -> Any:
 
 
 def check_placement(placement: Any, workers: int | None) -> None:
-    """Check that the tasks of a placement exist, before anything is started.
-
-    Args:
-        placement: A placement of the right form.
-        workers: The number of workers of the cluster; None if there is no cluster.
-
-    Raises:
-        ArgumentError: A task does not exist.
-    """
+    """Check that the tasks of a placement exist, before anything is started."""
     if isinstance(placement, Mapping):
         for layer, name in placement.items():
             check_task(parse_place(name), workers, layer)

@@ -32,13 +32,7 @@ class _Warned:
 
 @contextlib.contextmanager
 def warn_of_means(replicas: int, kind: str, *, is_chief: bool = True) -> Iterator[None]:
-    """Warn, once in the process, of a mean loss in a step that ``strategy.run`` runs within the context.
-
-    Args:
-        replicas: Number of replicas whose gradients are summed.
-        kind: What they are, such as "workers".
-        is_chief: Whether this process warns for all.
-    """
+    """Warn, once in the process, of a mean loss in a step that ``strategy.run`` runs within the context."""
     if replicas == 1 or not is_chief or _Warned.already:
         yield
         return

@@ -32,11 +32,7 @@ _NUMBERS = 5
 
 
 class SameCalls:
-    """The places of the workers in their callbacks.
-
-    Args:
-        collectives: Exchanges values with the peers.
-    """
+    """The places of the workers in their callbacks."""
 
     def __init__(self, collectives: Collectives) -> None:
         self._collectives = collectives

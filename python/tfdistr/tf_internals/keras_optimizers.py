@@ -145,11 +145,7 @@ def as_tensors(gradients: Sequence[Any]) -> list[Any]:
 def apply_sums(
     optimizer: keras.optimizers.Optimizer, own: Apply, gradients: Sequence[Any], variables: Any
 ) -> Any:
-    """Change the weights with ``own`` and gradients that are already summed over the replicas.
-
-    Args:
-        own: What ``optimizer_hooks`` gave with the optimizer.
-    """
+    """Change the weights with ``own`` and gradients that are already summed over the replicas."""
     with _summed(optimizer):
         return own(gradients, variables)
 

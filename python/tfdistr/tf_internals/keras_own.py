@@ -165,9 +165,6 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
 
     The description has names only, and for a function not even its module. Keras looks for these names in
     the process that loads the model. (``serialization_lib._get_class_or_fn_config`` sees each object.)
-
-    Raises:
-        Exception: An error of an object's ``get_config()``.
     """
     objects: list[Any] = []
     describe = serialization_lib._get_class_or_fn_config

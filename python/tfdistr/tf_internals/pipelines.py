@@ -115,11 +115,7 @@ class StatefulPipeline(Exception):
 
 
 def serialized_dataset(dataset: tf.data.Dataset) -> tuple[bytes, Any]:
-    """Return a pipeline as a graph, and the types of its elements (as the service of tf.data sends it).
-
-    Raises:
-        StatefulPipeline: Another process cannot have the pipeline.
-    """
+    """Return a pipeline as a graph, and the types of its elements (as the service of tf.data sends it)."""
     try:
         graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.FAIL)
     except tf.errors.FailedPreconditionError as error:

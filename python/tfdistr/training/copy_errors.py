@@ -43,11 +43,7 @@ def cannot_rebuild(error: Exception) -> ArgumentError:
 
 
 def refuse(difference: object) -> None:
-    """Raise the error for a difference between a model and its copy, if there is one.
-
-    Raises:
-        ArgumentError: There is one.
-    """
+    """Raise the error for a difference between a model and its copy, if there is one."""
     if difference is not None:
         raise ArgumentError(
             "Cannot copy `model` exactly for the workers.",

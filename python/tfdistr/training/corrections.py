@@ -39,11 +39,7 @@ class Corrections:
 
     @classmethod
     def between(cls, model: keras.Model, copy: keras.Model, state: CarriedState) -> Corrections:
-        """Correct the first copy of a model, and return how.
-
-        Raises:
-            ArgumentError: The copy differs, and cannot be corrected.
-        """
+        """Correct the first copy of a model, and return how."""
         found = differing_attributes(model, copy)
         refuse(next((difference for difference in found if difference.patch is None), None))
         corrections = cls(

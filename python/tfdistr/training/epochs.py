@@ -22,11 +22,6 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
 
     The hooks of Keras 3.15 ignore every exception while they turn logs into Python numbers. So an interrupt
     at this moment would be lost.
-
-    Args:
-        *args: Those of Keras's list.
-        times: Measures the callbacks.
-        **kwargs: Those of Keras's list.
     """
 
     def __init__(self, *args: Any, times: StepTimes | None = None, **kwargs: Any) -> None:
@@ -118,19 +113,7 @@ def run_epochs(
     test: Phase | None = None,
     manager: CheckpointManager | None = None,
 ) -> None:
-    """Train a model for a number of epochs, as Keras's ``fit`` does.
-
-    Args:
-        model: The model.
-        epochs: The epochs.
-        callbacks: All callbacks.
-        train: The training.
-        test: The validation after epochs.
-        manager: Keeps checkpoints.
-
-    Raises:
-        JobStoppedError: The job was preempted.
-    """
+    """Train a model for a number of epochs, as Keras's ``fit`` does."""
     model.stop_training = False
     if manager:
         manager.before_training(callbacks.callbacks, epochs.end)

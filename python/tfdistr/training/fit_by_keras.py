@@ -49,10 +49,6 @@ def fit_by_keras(
     times: StepTimes | None = None,
 ) -> dict[str, list[Any]]:
     """Train like ``fit`` of ``loop.py``, but with the model's own ``fit`` and with checkpoints after epochs.
-
-    Raises:
-        ArgumentError: There are checkpoints, and the model's own ``fit`` does not train the requested
-            epochs.
     """
     check_read_by_keras(data, validation)
     times = times or StepTimes()
@@ -172,15 +168,7 @@ class _Progress(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
-    """A callback that restores the training at its start, and saves it after epochs.
-
-    Args:
-        model: The model; its own loop may leave the callbacks without it.
-        kept: The callbacks whose state is saved.
-        first: The epoch with which the training begins.
-        steps: Number of steps of an epoch, if it is known.
-        times: Measures the training.
-    """
+    """A callback that restores the training at its start, and saves it after epochs."""
 
     decides = False
     remembers = False

@@ -33,9 +33,6 @@ class GivenModel:
     Attributes:
         original: The caller's model; None in other processes.
         checked: What has been compared: "fingerprint only" or "fingerprint, outputs and gradients".
-
-    Raises:
-        ArgumentError: The model is not compiled, or has a part that other processes cannot have.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -86,12 +83,6 @@ class GivenModel:
         """Compare outputs and gradients of the original and a copy, once.
 
         Nothing is computed for a model whose parts are all Keras's own.
-
-        Args:
-            batch: Returns a few rows of the inputs; None if there are none to look at.
-
-        Raises:
-            ArgumentError: They differ.
         """
         pair, self._first_copy = self._first_copy, None
         if pair is None or not self._own_parts:

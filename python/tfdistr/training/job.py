@@ -182,9 +182,6 @@ class Job:
         state: The initial state of the model; None for the state from its function.
         recovery: The reaction to failures.
         settings: Keras's settings of the session.
-
-    Raises:
-        ArgumentError: An argument is not valid.
     """
 
     model: Callable[[], Any] = attrs.field(converter=_check_model, metadata=_HIDDEN)
@@ -266,15 +263,7 @@ class Job:
         index: int = 0,
         virtual_workers: tuple[range, int] | None = None,
     ) -> WorkerContext:
-        """Return the context in which a worker reads the data.
-
-        Args:
-            training: Whether the context is for the training, or for the validation.
-            num_workers: Number of workers.
-            index: Index of the worker.
-            virtual_workers: The virtual workers of the worker, and the number of all of them, if there are
-                any.
-        """
+        """Return the context in which a worker reads the data."""
         from tfdistr.data.order.context import WorkerContext
 
         return WorkerContext(
@@ -288,11 +277,7 @@ class Job:
         )
 
     def save(self, run_dir: Path, strategy_options: Mapping[str, Any]) -> None:
-        """Write the job into ``run_dir``, and all options for making its strategy.
-
-        Raises:
-            ArgumentError: Something in the job cannot be serialized.
-        """
+        """Write the job into ``run_dir``, and all options for making its strategy."""
         check_not_sent(self.callbacks)
         save_value(self, run_dir, _NAME)
         # A separate file: the user's modules, which are imported with the job, may read the settings.
@@ -317,12 +302,7 @@ class Job:
 
     @staticmethod
     def load(run_dir: Path, functions: Mapping[str, Any] | None = None) -> Job:
-        """Read the job from ``run_dir``.
-
-        Args:
-            run_dir: The folder that ``save`` wrote to.
-            functions: The values for the ``FunctionByName`` parts of the job, by name.
-        """
+        """Read the job from ``run_dir``."""
         load_value(run_dir, _SETTINGS).use()
         job = load_value(run_dir, _NAME)
         assert isinstance(job, Job)

@@ -70,9 +70,6 @@ def make_job(
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
     The named arguments are checked together here, and `Job` checks the others.
-
-    Raises:
-        ArgumentError: An argument is not valid, or does not fit another argument.
     """
     factor, warmup_epochs = 1.0, 0
     if isinstance(batch_size, PerWorker):

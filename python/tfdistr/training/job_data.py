@@ -74,9 +74,6 @@ def check_labels(model: keras.Model, element_spec: Any) -> None:
     Keras casts labels to the type of the outputs before it calls a loss, also the user's. TensorFlow's error
     ("Cast string to float is not supported") names neither the labels nor the fix. The user's training step
     or ``__call__()`` may use text.
-
-    Args:
-        element_spec: The shapes and types of a batch: of inputs, labels and weights.
     """
     labels = element_spec[1] if isinstance(element_spec, tuple) and len(element_spec) > 1 else ()
     if not any(part.dtype == tf.string for part in tf.nest.flatten(labels)):

@@ -89,18 +89,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
 def scale_learning_rate(
     optimizer: keras.optimizers.Optimizer | None, factor: float, warmup_epochs: int = 0
 ) -> list[keras.callbacks.Callback]:
-    """Multiply the learning rate of an optimizer by ``factor``, at once or over some epochs.
-
-    Args:
-        optimizer: An optimizer with a learning rate that is a number.
-        factor: The factor; 1 leaves any optimizer as it is.
-
-    Returns:
-        The callbacks for ``fit``, which come before all others: a ``WarmUp``, or none.
-
-    Raises:
-        ArgumentError: The optimizer has a learning-rate schedule.
-    """
+    """Multiply the learning rate of an optimizer by ``factor``, at once or over some epochs."""
     if optimizer is None or factor == 1.0:
         return []
     rate = read_learning_rate(

@@ -105,17 +105,7 @@ def _prepare(
     found: bool = False,
     times: StepTimes | None = None,
 ) -> CallbackList:
-    """Build the model, and make all workers ready for its steps.
-
-    Args:
-        model: The model.
-        data: This worker's batches.
-        validation: This worker's batches for the validation.
-        callbacks: Keras callbacks.
-        epochs: Number of epochs; None for an evaluation.
-        found: Whether there is a checkpoint.
-        times: Measures the training.
-    """
+    """Build the model, and make all workers ready for its steps."""
     training = epochs is not None
     extended = extended_of(model)
     calls = extended.calls if extended else None
@@ -156,16 +146,6 @@ class _InputReport(keras.callbacks.Callback):  # type: ignore[misc]
 
 class _LoopPhase:
     """The training, or the validation, of the epochs, one after the other.
-
-    Args:
-        model: The model.
-        kind: "train" or "test", as in Keras.
-        data: The batches.
-        callbacks: All callbacks.
-        weigh: Applied to a batch before its step.
-        manager: Keeps checkpoints.
-        on_steps: Called when steps are done.
-        watch: Looks at the inputs.
 
     Attributes:
         done: Number of steps of the epoch that are done.

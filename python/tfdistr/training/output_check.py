@@ -41,17 +41,7 @@ def first_inputs(job: Job) -> Any:
 
 
 def same_outputs(model: keras.Model, copy: keras.Model, inputs: Any) -> bool:
-    """Compare what a model and its copy compute; both have their state afterwards.
-
-    Args:
-        inputs: A few rows.
-
-    Returns:
-        Whether they were compared: False if the model cannot be called with the inputs.
-
-    Raises:
-        ArgumentError: Outputs or gradients differ, or only the copy cannot be called.
-    """
+    """Compare what a model and its copy compute; both have their state afterwards."""
     try:
         there = _results(model, inputs)
     except Exception:  # the user's code may need more than the inputs
@@ -79,11 +69,7 @@ def _differ(received: str) -> ArgumentError:
 
 
 def _results(model: keras.Model, inputs: Any, seeds: Sequence[Array] = ()) -> Results:
-    """Return outputs and gradients as arrays, with their names; None for a weight without a gradient.
-
-    Args:
-        seeds: The states of the layers' random numbers; by default those that they have.
-    """
+    """Return outputs and gradients as arrays, with their names; None for a weight without a gradient."""
     with tf.device("CPU:0"), tf_internals.undisturbed_session(), _restored(model):
         for generator, state in zip(tf_internals.seed_generators(model), seeds, strict=False):
             generator.state.assign(state)

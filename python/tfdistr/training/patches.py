@@ -45,11 +45,7 @@ class Patch(NamedTuple):
             return None
 
     def apply(self, roots: Sequence[Any]) -> None:
-        """Put the value at its place in a copy.
-
-        Raises:
-            Exception: The place does not exist, or refuses the value.
-        """
+        """Put the value at its place in a copy."""
         *way, last = self.steps
         holder, value = roots[self.root], pickle.loads(self.value)
         for step in way:

@@ -74,9 +74,6 @@ def write_parquet(written: Path, folder: Path) -> list[Path]:
     """Write the outputs as parquet files: a row for each example, a column for each output.
 
     A column has numbers, or lists of a fixed length (for outputs of more dimensions: lists of lists).
-
-    Returns:
-        Their paths, in the order of the data.
     """
     pyarrow, files = parquet('`output_format="parquet"`')
     outputs = files_of(written)

@@ -69,11 +69,7 @@ def on_failure(
 
 
 def as_failures(failures: Any) -> Recovery:
-    """Return the user's ``failures``.
-
-    Raises:
-        ArgumentError: It is something else.
-    """
+    """Return the user's ``failures``."""
     if failures is None:
         return Recovery()
     if not isinstance(failures, Recovery):
@@ -98,9 +94,6 @@ def check_recovery(
     """Check the recovery arguments of ``distributed_fit()``.
 
     ``shrinking`` are the strategies whose jobs can continue with fewer workers.
-
-    Raises:
-        ArgumentError: An argument is not valid, or does not fit the others.
     """
     restarts = failures.max_restarts
     resumes = check_bool("resume", resume)

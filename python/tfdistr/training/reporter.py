@@ -91,10 +91,6 @@ def warn_if_slower_than_one(times: Mapping[str, float], collectives: Collectives
 
     While a worker waits or exchanges, its core computes nothing for the training. So N workers that compute
     for less than 1/N of the time are no faster than one of them.
-
-    Args:
-        times: The times of this worker; see ``step_times.py``.
-        collectives: The collectives of the worker; None without peers.
     """
     seconds = sum(times.values()) - times["start"]
     if collectives is None or "exchanging" not in times or seconds < LEAST_SECONDS:

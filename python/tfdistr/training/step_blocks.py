@@ -40,14 +40,6 @@ def _whole(compiled: Callable[..., Any], *arguments: Any) -> Any:
 class Steps:
     """The steps of a model on a worker's batches, many of them in one TensorFlow call.
 
-    Args:
-        model: The model.
-        step: The ``train_step`` or ``test_step`` of the model.
-        data: The batches.
-        weigh: Applied to a batch before its step.
-        times: Measures the waits for batches.
-        watch: Looks at the batches, if no strategy does.
-
     Attributes:
         pace: Number of steps that take about ``CALL_SECONDS``.
     """
@@ -114,11 +106,7 @@ class Steps:
                 pass
 
     def run(self, count: int) -> tuple[int, Any]:
-        """Make ``count`` steps.
-
-        Returns:
-            The number of steps (fewer than ``count`` if the data has ended), and the outputs of the last.
-        """
+        """Make ``count`` steps."""
         began = time.monotonic()
         made, outputs = self._make(count)
         seconds = time.monotonic() - began

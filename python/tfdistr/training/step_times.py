@@ -55,10 +55,6 @@ def note_call() -> None:
 class StepTimes:
     """The times of one training on this worker. ``start`` runs until the first ``step_done()``.
 
-    Args:
-        collectives: The collectives of the worker; None without peers.
-        unknown: Parts that cannot be measured here.
-
     Example:
         >>> times = StepTimes()
         >>> with times.measure("callbacks"):

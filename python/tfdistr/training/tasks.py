@@ -49,12 +49,7 @@ def write_predictions(
     model: keras.Model, source: Source, context: WorkerContext, steps: int | None, folder: Path,
     workers: int = 1, index: int = 0,
 ) -> None:  # fmt: skip
-    """Write the outputs of a worker's share of the batches.
-
-    Args:
-        context: The context of one worker, which reads whole batches.
-        steps: Number of batches; None for all.
-    """
+    """Write the outputs of a worker's share of the batches."""
     writer = Writer(folder, index)
     for outputs in predictions(model, _own_batches(source, context, steps, workers, index)):
         writer.write(outputs)

@@ -31,11 +31,7 @@ for each in (MultiWorkerMirrored, Mirrored, OneDevice, ParameterServer, ModelPar
 
 
 def as_strategy(strategy: Any) -> Strategy:
-    """Return the strategy that a user has passed: an object, or its name.
-
-    Raises:
-        ArgumentError: It is neither, or the strategy needs options.
-    """
+    """Return the strategy that a user has passed: an object, or its name."""
     if isinstance(strategy, Strategy):
         return strategy
     if not isinstance(strategy, str):

@@ -98,11 +98,7 @@ class Strategy:
 
     @classmethod
     def make(cls, **arguments: Any) -> Any:
-        """Make the strategy of this process.
-
-        Raises:
-            ArgumentError: There is no such option.
-        """
+        """Make the strategy of this process."""
         module, attribute = cls.maker
         made = getattr(importlib.import_module(f"tfdistr.{module}"), attribute)
         known = inspect.signature(made).parameters
@@ -145,11 +141,7 @@ class Strategy:
         return config, self._check_joined(config)
 
     def check_job(self, job: Job) -> None:
-        """Check that a job fits this strategy.
-
-        Raises:
-            ArgumentError: It does not fit.
-        """
+        """Check that a job fits this strategy."""
         if job.virtual_workers is not None and not self.has_virtual_workers:
             raise ArgumentError(
                 f"The strategy {self.name!r} cannot keep the promise of `virtual_workers`.",

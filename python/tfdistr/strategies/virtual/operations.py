@@ -20,12 +20,7 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 
 
 def check_operations(graph: tf.Graph) -> None:
-    """Refuse operations in the graph of a share that would make results differ.
-
-    Raises:
-        ArgumentError: The step draws random numbers that do not depend on Keras's seeds, or it changes
-            TensorFlow variables.
-    """
+    """Refuse operations in the graph of a share that would make results differ."""
     for node in _nodes(graph):
         if node.op in _RANDOM:
             raise ArgumentError(

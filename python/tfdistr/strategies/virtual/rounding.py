@@ -76,9 +76,6 @@ def use_one_thread() -> None:
 
     A matrix product or a convolution on two threads adds in another order. A worker with several cores
     computes its virtual workers side by side instead.
-
-    Raises:
-        ArgumentError: TensorFlow is already in use in this process, with more threads.
     """
     if not tf_internals.context_initialized():
         tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -47,9 +47,6 @@ def sent_gradients(updates: Sequence[Update], dtype: tf.DType | None) -> tuple[l
     """Return the gradients of updates as they are sent: tensors to sum, and tensors to concatenate.
 
     The latter are the values and the indices of the gradients of embeddings.
-
-    Args:
-        dtype: The type in which gradients are summed; None for their own.
     """
     dense, slices = [], []
     for gradient in (g for update in updates for g in update.gradients if g is not None):

@@ -17,13 +17,7 @@ from tfdistr.strategies.virtual.share import ShareExchange, ShareStep
 
 
 class Stages:
-    """The step of a virtual worker as functions: one for each part between two exchanges.
-
-    Args:
-        inputs: The inputs of the step, tensors of its graph.
-        results: The requested tensors.
-        function: The function that was traced.
-    """
+    """The step of a virtual worker as functions: one for each part between two exchanges."""
 
     def __init__(
         self, inputs: Sequence[tf.Tensor], step: ShareStep, results: Sequence[tf.Tensor], function: Any
