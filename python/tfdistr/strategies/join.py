@@ -7,13 +7,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.choice import MpiIfAllCan
+from tfdistr.collectives.choice import MpiIfAllCan, chooses_mpi
 from tfdistr.collectives.communication_options import Exchange
 from tfdistr.collectives.comparison import agree, versions
 from tfdistr.collectives.interface import Collectives
@@ -21,7 +22,7 @@ from tfdistr.collectives.mpi.agreement import Talks
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.rendezvous.lifelines import Lifelines
-from tfdistr.rendezvous.meeting import meet
+from tfdistr.rendezvous.meeting import cluster_to_join, meet
 from tfdistr.rendezvous.protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
 from tfdistr.utils.shared_names import remove_names
 
@@ -42,10 +43,33 @@ class Joined(NamedTuple):
     Attributes:
         collectives: The MPI collectives; None for TensorFlow's.
         lifelines: The connections that report the end of a peer; None with MPI, or without peers.
+        resolver: Describes the cluster in which TensorFlow starts a server; None if it starts none.
+        tasks: The addresses of the workers, in order; none with MPI's launcher.
     """
 
     collectives: Collectives | None = None
     lifelines: Lifelines | None = None
+    resolver: Any = None
+    tasks: Mapping[str, str] = MappingProxyType({})
+
+
+def join_cluster(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:
+    """Join the cluster of a resolver, of MPI's launcher or of TF_CONFIG, whichever comes first."""
+    if resolver is None and chooses_mpi(exchange.communication):
+        if exchange.communication == "auto":
+            log.info("communication: MPI, whose launcher started this process")
+        collectives = mpi_collectives(exchange, start_timeout, heartbeat_timeout)
+        os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
+        return Joined(collectives)
+    if resolver is None:
+        config = cluster_to_join()
+        # Rewritten for TensorFlow, which fails on some forms from R, and on "".
+        os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    # SlurmClusterResolver sets CUDA_VISIBLE_DEVICES when it is asked: TensorFlow must look for GPUs later.
+    tasks = addresses(resolver)
+    joined = join(resolver, exchange, start_timeout, heartbeat_timeout)
+    return joined._replace(resolver=None if joined.collectives else resolver, tasks=tasks)
 
 
 def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:

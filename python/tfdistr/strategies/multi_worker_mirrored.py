@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -25,17 +24,16 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.choice import NO_NCCL, chooses_mpi, nccl_or_ring
-from tfdistr.collectives.communication_options import check_exchange, check_resolver
+from tfdistr.collectives.choice import NO_NCCL, nccl_or_ring
+from tfdistr.collectives.communication_options import Exchange, check_exchange, check_resolver
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError
-from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.peer_failure import peer_message, report_early_end
 from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import predict_exactly, run_exactly
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.join import Joined, addresses, join, mpi_collectives, start_error
+from tfdistr.strategies.join import Joined, join_cluster, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.mean_loss import warn_of_means
 from tfdistr.strategies.outside_scope import trained_alone, watch
@@ -125,72 +123,21 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
     ) -> None:
         exchange = check_exchange(communication_options, communication, bytes_per_pack)
         check_resolver(cluster_resolver)
-        communication = exchange.communication
         count = check_optional_int("virtual_workers", virtual_workers)
         tune_this_process(exact=count is not None)
         if count is not None:
-            check_virtual_workers(count, communication=communication)
+            check_virtual_workers(count, communication=exchange.communication)
             use_one_thread()
-        collectives: Collectives | None = None
-        #: The addresses of the workers, in order; none with MPI's launcher. SlurmClusterResolver sets
-        #: CUDA_VISIBLE_DEVICES when it is asked for them: TensorFlow must look for GPUs later.
-        self.tasks: dict[str, str] = {}
-        if cluster_resolver is None and chooses_mpi(communication):
-            if communication == "auto":
-                log.info("communication: MPI, whose launcher started this process")
-            communication = "auto"  # for TensorFlow's own part
-            collectives = mpi_collectives(exchange, start_timeout, heartbeat_timeout)
-            os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
-        elif cluster_resolver is None:
-            config = cluster_to_join()
-            # Rewritten for TensorFlow, which fails on some forms from R, and on "".
-            os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
-            cluster_resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        joined = Joined(collectives)
-        if cluster_resolver is not None:
-            self.tasks = addresses(cluster_resolver)
-            joined = join(cluster_resolver, exchange, start_timeout, heartbeat_timeout)
-            if joined.collectives is not None:
-                cluster_resolver = None  # TensorFlow starts no server
-            communication = "auto" if communication == "mpi" else communication
+        joined = join_cluster(cluster_resolver, exchange, start_timeout, heartbeat_timeout)
+        #: The addresses of the workers, in order; none with MPI's launcher.
+        self.tasks = joined.tasks
         # The logs of Keras's last step that have rows. A log would keep the graph of the step.
         self._logs: list[weakref.ref[Any]] = []
-        collectives, lifelines = joined
-        used = nccl_or_ring(communication)
-        options = tf.distribute.experimental.CommunicationOptions(
-            bytes_per_pack=exchange.bytes_per_pack,
-            timeout_seconds=exchange.timeout_seconds,
-            implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
-        )
-        try:
-            # Skips the stock constructor, which would create the stock object in place of OneReplica.
-            super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
-                OneReplica(self, cluster_resolver, options, collectives)
-            )
-        except (tf.errors.OpError, RuntimeError) as error:
-            if lifelines:
-                lifelines.close()
-            raise start_error(error, cluster_resolver, start_timeout) from error
-        tf_internals.take_back_sigterm()
+        self._make_replica(joined, exchange, start_timeout)
         extended = self.extended
         if count is not None:
             check_virtual_workers(count, workers=extended.num_workers, devices=len(extended.worker_devices))
             extended.virtual = VirtualWorkers(extended, count)
-        if lifelines and extended.collectives is not None:
-            extended.collectives.watch(lifelines, self.tasks)
-        elif lifelines:
-            lifelines.say_goodbye()
-        alone = extended.num_workers == 1 and extended.one_replica
-        backend = "mpi" if collectives else "nccl" if used == "nccl" else "ring"
-        self._communication = "none" if alone else backend
-        if used != communication and self.is_chief:
-            log.warning(NO_NCCL)
-        if not extended.one_replica:
-            log.warning(
-                "This worker has %d devices, so TensorFlow's own replica threads are used: R functions in "
-                "the model and Keras 3's fit on several workers fail there. Start one process per device.",
-                len(extended.worker_devices),
-            )
         self.gradient_dtype = gradient_dtype
         if extended.collectives is not None:
             extended.calls = KerasCalls(extended)
@@ -202,6 +149,42 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             watch(self)
             at_exit.register(self.leave)
             at_exit.register(self._check_used)
+
+    def _make_replica(self, joined: Joined, exchange: Exchange, start_timeout: float) -> None:
+        """Make the replica, with a server of TensorFlow unless this worker is an MPI rank."""
+        communication = "auto" if exchange.communication == "mpi" else exchange.communication
+        used = nccl_or_ring(communication)
+        options = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=exchange.bytes_per_pack,
+            timeout_seconds=exchange.timeout_seconds,
+            implementation=tf.distribute.experimental.CommunicationImplementation[used.upper()],
+        )
+        try:
+            # Skips the stock constructor, which would create the stock object in place of OneReplica.
+            super(tf.distribute.MultiWorkerMirroredStrategy, self).__init__(
+                OneReplica(self, joined.resolver, options, joined.collectives)
+            )
+        except (tf.errors.OpError, RuntimeError) as error:
+            if joined.lifelines:
+                joined.lifelines.close()
+            raise start_error(error, joined.resolver, start_timeout) from error
+        tf_internals.take_back_sigterm()
+        extended = self.extended
+        if joined.lifelines and extended.collectives is not None:
+            extended.collectives.watch(joined.lifelines, self.tasks)
+        elif joined.lifelines:
+            joined.lifelines.say_goodbye()
+        alone = extended.num_workers == 1 and extended.one_replica
+        backend = "mpi" if joined.collectives else "nccl" if used == "nccl" else "ring"
+        self._communication = "none" if alone else backend
+        if used != communication and self.is_chief:
+            log.warning(NO_NCCL)
+        if not extended.one_replica:
+            log.warning(
+                "This worker has %d devices, so TensorFlow's own replica threads are used: R functions in "
+                "the model and Keras 3's fit on several workers fail there. Start one process per device.",
+                len(extended.worker_devices),
+            )
 
     @property
     def communication(self) -> str:
