@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from tfdistr.checkpoint.python_state import (
     state_of,
     to_plain,
 )
+from tfdistr.checkpoint.schedule import Schedule
 from tfdistr.checkpoint.variables import (
     ArrayPart,
     assign,
@@ -49,9 +49,6 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError, JobStoppedError
 
 log = logging.getLogger("tfdistr")
-
-#: Seconds between two checks of all workers whether one of them was preempted.
-ASK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class LoadedCheckpoint:
 
 
 class CheckpointManager:
-    """The schedule of checkpoints, and their saving. All workers call it alike.
+    """Saves checkpoints, and restores a training from one. All workers call it alike.
 
     Args:
         folder: The checkpoints of the run; the chief alone uses them.
@@ -104,12 +101,9 @@ class CheckpointManager:
         kernels: str | None = None,
         before_save: Callable[[str], None] = lambda when: None,
     ) -> None:
-        self.every = every
         self._folder = folder
         self._preemption = preemption
         self._collectives = collectives
-        self._is_chief = collectives is None or collectives.index == 0
-        self._workers = collectives.num_workers if collectives is not None else 1
         self._others = others
         self._on_event = on_event
         self._parts = dict(parts or {})
@@ -118,14 +112,17 @@ class CheckpointManager:
         self.found = self._load()
         #: The position at which the training starts.
         self.start = self.found.position if self.found else Position(0, 0)
-        #: Number of steps before this epoch.
-        self.total = (self.found.total if self.found else 0) - self.start.step
-        # Number of steps over all epochs at the last checkpoint.
-        self._saved = self.first_step
-        self._execution = 1
-        self._pace, self._last_asked_step, self._last_asked_time = 1, 0, time.monotonic()
-        self._next = 0
+        total = (self.found.total if self.found else 0) - self.start.step
+        self.schedule = Schedule(every, total, self.start.step)
         self._initial_callbacks: Given = {}
+
+    @property
+    def _is_chief(self) -> bool:
+        return self._collectives is None or self._collectives.index == 0
+
+    @property
+    def _workers(self) -> int:
+        return self._collectives.num_workers if self._collectives is not None else 1
 
     @property
     def logs(self) -> Any:
@@ -135,11 +132,7 @@ class CheckpointManager:
     @property
     def first_step(self) -> int:
         """The number of the first step, counted over all epochs."""
-        return self.total + self.start.step
-
-    def begin_after(self, steps: int) -> None:
-        """Record the number of steps before the first epoch of a new training."""
-        self.total = self._saved = steps
+        return self.schedule.total + self.start.step
 
     @property
     def ended(self) -> bool:
@@ -190,15 +183,6 @@ class CheckpointManager:
                for v in model.trainable_variables]  # fmt: skip
         check_same(self._collectives, [variable.read_value().numpy() for variable in own])
 
-    def begin_epoch(self, done: int, execution: int = 1) -> None:
-        """Record the start of an epoch of which ``done`` steps are already done."""
-        self._execution = execution
-        self._plan(done)
-
-    def until(self, done: int) -> int:
-        """Return the number of steps until the next call of ``after_steps``."""
-        return max(1, self._next - done)
-
     def after_steps(
         self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: Any = None
     ) -> None:
@@ -206,43 +190,31 @@ class CheckpointManager:
 
         ``logs`` are the logs of its last step; this step may prove to be the last step of the epoch.
         """
-        if done < self._next:
+        if not self.schedule.is_next(done):
             return
         preempted, _ = self._ask(model, done)
-        if preempted or self._due() <= done:
+        if preempted or self.schedule.is_due(done):
             self._save(model, callbacks, Position(epoch, done), done, ended=False, logs=logs)
         if preempted:
             raise self._stopped(Position(epoch, done))
-        self._plan(done)
+        self.schedule.plan(done)
 
     def after_epoch(self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int) -> None:
         """Save, if a checkpoint is due, after an epoch of ``done`` steps; see ``after_steps``."""
         preempted, ended = self._ask(model, done)
         position = Position(epoch + 1, 0)
-        if preempted or ended or self.every == "epoch" or self._due() <= done:
+        if preempted or ended or self.schedule.every == "epoch" or self.schedule.is_due(done):
             self._save(model, callbacks, position, done, ended=ended)
-        self.total += done
+        self.schedule.total += done
         if preempted:
             raise self._stopped(position)
 
     def _stopped(self, position: Position) -> JobStoppedError:
         return stopped(position, self._folder.path.parent if self._is_chief else None)
 
-    def _due(self) -> float:
-        """Return the step of this epoch after which a checkpoint is due."""
-        if not isinstance(self.every, int):
-            return math.inf
-        return (self._saved // self.every + 1) * self.every - self.total
-
-    def _plan(self, done: int) -> None:
-        self._last_asked_step, self._last_asked_time = done, time.monotonic()
-        following = min(done + self._pace, self._due())
-        self._next = math.ceil(following / self._execution) * self._execution
-
     def _ask(self, model: keras.Model, done: int) -> tuple[bool, bool]:
         """Return whether a worker was preempted, and whether one stops. All call this at the same step."""
-        made, seconds = done - self._last_asked_step, time.monotonic() - self._last_asked_time
-        pace = min(max(1, 2 * made), max(1, int(made * ASK_SECONDS / max(seconds, 1e-9))))
+        pace = self.schedule.own_pace(done)
         preempted = self._preemption.signalled or (self._is_chief and (self._folder.path / STOP).exists())
         ended = bool(model.stop_training)
         if self._collectives is not None:
@@ -252,7 +224,7 @@ class CheckpointManager:
             (together,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(own)])
             *paces, signals, ends = together.numpy().tolist()
             pace, preempted, ended = min(paces), signals > 0, ends > 0
-        self._pace = max(1, pace)
+        self.schedule.pace = max(1, pace)
         return preempted, ended
 
     def _save(
@@ -284,9 +256,9 @@ class CheckpointManager:
             if self._kernels is not None:
                 common["kernels"] = self._kernels
             self._folder.save(
-                Checkpoint(self._folder.job, position, self.total + done, common, arrays=gathered)
+                Checkpoint(self._folder.job, position, self.schedule.total + done, common, arrays=gathered)
             )
-        self._saved = self.total + done
+        self.schedule.note_saved(done)
         seconds = time.monotonic() - began
         self._on_event("checkpoint", epoch=position.epoch, step=position.step, seconds=seconds)
 

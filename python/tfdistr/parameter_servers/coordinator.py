@@ -7,7 +7,6 @@ import gc
 import logging
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,9 @@ from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.chief import dismiss_servers, join_servers
 from tfdistr.servers.server_task import lost_server
 from tfdistr.strategies.build import build
-from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.training.described_model import describe_model
-from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
+from tfdistr.training.epochs import CallbackList, OnSteps, Phase, numbers_of, run_epochs
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import weigh_classes
 from tfdistr.training.learning_rate import scale_learning_rate
@@ -153,7 +151,7 @@ class _Chief:
             folder, every, preemption, on_event=self._on_event, parts=parts_of_run(self._model)
         )  # fmt: skip
         if not manager.found:
-            manager.begin_after(self._job.initial_epoch * steps)
+            manager.schedule.begin_after(self._job.initial_epoch * steps)
         return manager
 
     def train(self, manager: CheckpointManager | None = None) -> Training:
@@ -170,7 +168,7 @@ class _Chief:
             reporter.on_steps(done, logs)
             self._tell(REPORT_INTERVAL)
 
-        train = _CoordinatorPhase(model, "train", self._updates(), data, listed, on_steps, manager)
+        train = _CoordinatorPhase(model, "train", self._updates(), data, listed, manager, on_steps)
         test = None
         if self._validation:
             test = _CoordinatorPhase(model, "test", self._tests(), self._validation, listed)
@@ -260,99 +258,76 @@ def _refuse_calls(model: keras.Model) -> None:
         setattr(model, name, refuse)
 
 
-class _CoordinatorPhase:
-    """The training or the validation, epoch by epoch. It adds up the metrics of its steps."""
+class _CoordinatorPhase(Phase):
+    """The steps that the chief makes workers compute. It adds up their metrics."""
 
     def __init__(
         self,
         model: keras.Model,
         kind: str,
         updates: OneByOne | Together,
-        data: WorkerData | None,
+        data: WorkerData,
         callbacks: CallbackList,
-        on_steps: Callable[[int, Any], None] = lambda done, logs: None,
         manager: CheckpointManager | None = None,
+        on_steps: OnSteps = lambda done, logs: None,
     ) -> None:
-        assert data is not None
-        self.done = 0
-        self._manager, self._callbacks, self._times = manager, callbacks.callbacks, callbacks.times
+        super().__init__(model, kind, data.steps, callbacks, manager, on_steps)
+        self._updates = updates
         self._reported = 0.0
-        self._on_steps = on_steps
-        self._model, self._kind, self._updates, self._steps = model, kind, updates, data.steps
-        self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
-        self._begins = getattr(callbacks, f"on_{kind}_batch_begin")
-        self._on_batch_end = getattr(callbacks, f"on_{kind}_batch_end")
+        self._first = 0  # the number of steps before this epoch; workers read each batch by its number
         self._sums: list[Any] = []
         self._last: dict[str, Any] = {}
 
-    def skip(self, epochs: int) -> None:
-        """Skip the data of some epochs: workers read each batch by its number."""
-        if self._manager:
-            self._manager.begin_after(self._manager.total + epochs * (self._steps or 0))
-
     def reset(self) -> None:
         """Set the sums of the metrics to zero."""
-        self._sums = [np.zeros(v.shape, v.dtype) for v in self._model.metrics_variables]
+        self._sums = [np.zeros(v.shape, v.dtype) for v in self.model.metrics_variables]
 
     def finish(self) -> None:
         """Wait for late gradients. An optimizer that averages the weights then sets the averages."""
         if isinstance(self._updates, Together):
             self._updates.settle()
-        if self._model.optimizer is not None:
-            with self._model.distribute_strategy.scope():
-                self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+        if self.model.optimizer is not None:
+            with self.model.distribute_strategy.scope():
+                self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
 
-    def run(self, epoch: int, done: int) -> dict[str, Any]:
-        """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
-        stop = "stop_training" if self._kind == "train" else "stop_evaluating"
-        manager, total = self._manager, self._steps
-        assert total is not None
-        first = epoch * total if self._kind == "train" else 0
-        if self._kind == "test":
-            self._model.stop_evaluating = False
-        self.done, self._reported = done, time.monotonic()
+    def begin(self, epoch: int, done: int) -> None:
+        assert self.steps is not None
+        self._first = epoch * self.steps if self.kind == "train" else 0
+        self._reported = time.monotonic()
         if done:  # the checkpoint has the sums of these steps
-            self._sums = [variable.numpy() for variable in self._model.metrics_variables]
-        if manager:
-            manager.begin_epoch(done)
-        while self.done < total:
-            count = total - self.done
-            self._make(first, min(count, manager.until(self.done)) if manager else count, stop)
-            if getattr(self._model, stop):
-                break
-            if manager and self.done != total:  # no step is under way now
-                self._logs()
-                with self._times.measure("checkpoints"):
-                    manager.after_steps(self._model, self._callbacks, epoch, self.done)
-        return self._logs()
+            self._sums = [variable.numpy() for variable in self.model.metrics_variables]
 
-    def _make(self, first: int, count: int, stop: str) -> None:
-        """Make ``count`` steps; ``first`` is the number of steps before this epoch."""
+    def make(self, count: int) -> bool:
         before = self.done
+        stop = "stop_training" if self.kind == "train" else "stop_evaluating"
 
         def begin(step: int) -> None:
-            if self._by_batch:
-                self._begins(before + step)
+            if self.by_batch:
+                self.batch_begins(before + step)
 
         def end(made: int, outcomes: list[Outcome]) -> bool:
             progress()
-            if self._kind == "train":
-                self._times.step_done()
+            if self.kind == "train":
+                self.callbacks.times.step_done()
             self.done = before + made
             for outcome in outcomes:
                 self._sums = [a + b for a, b in zip(self._sums, outcome.metrics, strict=True)]
             self._last = outcomes[-1].logs
-            if self._by_batch:
-                self._on_batch_end(self.done - 1, self._logs())
+            if self.by_batch:
+                self.batch_ended(self.done - 1, self.logs())
             now = time.monotonic()
             if now - self._reported > METRICS_INTERVAL:
                 self._reported = now
-                self._on_steps(self.done, self._logs())
-            return not getattr(self._model, stop)
+                self.on_steps(self.done, self.logs())
+            return not getattr(self.model, stop)
 
-        self._updates.run(first + before, count, begin, end, one_by_one=self._by_batch)
+        self._updates.run(self._first + before, count, begin, end, one_by_one=self.by_batch)
+        return True
 
-    def _logs(self) -> dict[str, Any]:
-        for variable, value in zip(self._model.metrics_variables, self._sums, strict=True):
+    def logs_to_keep(self) -> Any:
+        self.logs()  # the checkpoint takes the sums from the variables; no step is under way now
+
+    def logs(self) -> dict[str, Any]:
+        for variable, value in zip(self.model.metrics_variables, self._sums, strict=True):
             variable.assign(value)
-        return numbers_of(tf_internals.metrics_or_logs(self._model, self._last))
+        return numbers_of(tf_internals.metrics_or_logs(self.model, self._last))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.manager import CheckpointManager
+from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.training.job import EpochRange
 from tfdistr.training.step_times import StepTimes
 
 _Logs = Mapping[str, Any] | None
+#: Called with the number of finished steps of the epoch, and the logs of the last step.
+OnSteps = Callable[[int, Any], None]
 
 
 class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
@@ -83,26 +86,84 @@ def _number(value: Any) -> Any:
         return value
 
 
-class Phase(Protocol):
+class Phase:
     """The training, or the validation, of the epochs, one after the other.
 
     Attributes:
         done: Number of steps of the epoch that are done.
     """
 
-    done: int
+    #: Number of steps between two checkpoints divides by it.
+    execution = 1
+
+    def __init__(
+        self,
+        model: keras.Model,
+        kind: str,
+        steps: int | None,
+        callbacks: CallbackList,
+        manager: CheckpointManager | None = None,
+        on_steps: OnSteps = lambda done, logs: None,
+    ) -> None:
+        self.done = 0
+        self.model, self.kind, self.steps = model, kind, steps
+        self.callbacks, self.manager, self.on_steps = callbacks, manager, on_steps
+        self.by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
+        self.batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
+        self.batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
+
+    @property
+    def pace(self) -> int | None:
+        """The number of steps to make at once; None for all up to the next checkpoint."""
+        return None
+
+    def begin(self, epoch: int, done: int) -> None:
+        """Prepare the steps of an epoch."""
+
+    def make(self, count: int) -> bool:
+        """Make ``count`` steps, and return whether the data goes on."""
+        raise NotImplementedError
+
+    def logs_to_keep(self) -> Any:
+        """Return the logs for a checkpoint within an epoch, if it must have them."""
+
+    def logs(self) -> dict[str, Any]:
+        """Return the logs of the epoch."""
+        raise NotImplementedError
 
     def skip(self, epochs: int) -> None:
         """Skip the data of some epochs, before the first one."""
+        if self.manager:
+            schedule = self.manager.schedule
+            schedule.begin_after(schedule.total + epochs * (self.steps or 0))
 
     def reset(self) -> None:
         """Reset the metrics of the model."""
 
-    def run(self, epoch: int, done: int) -> dict[str, Any]:
-        """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
-
     def finish(self) -> None:
         """Do the work after the last epoch, so that the weights are final."""
+
+    def run(self, epoch: int, done: int) -> dict[str, Any]:
+        """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
+        stop = "stop_training" if self.kind == "train" else "stop_evaluating"
+        if self.kind == "test":
+            self.model.stop_evaluating = False
+        self.done = done
+        self.begin(epoch, done)
+        if self.manager:
+            self.manager.schedule.begin_epoch(done, self.execution)
+        while self.steps is None or self.done < self.steps:
+            limits = [self.pace, self.steps and self.steps - self.done]
+            limits += [self.manager.schedule.until(self.done)] if self.manager else []
+            if not self.make(min(limit for limit in limits if limit is not None)):
+                break
+            if getattr(self.model, stop):
+                break
+            if self.manager and self.done != self.steps:
+                kept = self.logs_to_keep()
+                with self.callbacks.times.measure("checkpoints"):
+                    self.manager.after_steps(self.model, self.callbacks.callbacks, epoch, self.done, kept)
+        return self.logs()
 
 
 def run_epochs(

@@ -19,6 +19,7 @@ from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
+from tfdistr.training.epochs import OnSteps
 from tfdistr.training.job import EpochRange
 from tfdistr.training.step_blocks import extended_of
 from tfdistr.training.step_times import StepTimes
@@ -31,9 +32,6 @@ _HOOKS = [
     for what in ("train", "epoch", "train_batch", "test", "test_batch")
     for when in ("begin", "end")
 ]
-
-#: Called with the number of finished steps of the epoch, and the logs of the last step.
-OnSteps = Callable[[int, Any], None]
 
 
 def fit_by_keras(
@@ -48,8 +46,7 @@ def fit_by_keras(
     manager: CheckpointManager | None = None,
     times: StepTimes | None = None,
 ) -> dict[str, list[Any]]:
-    """Train like ``fit`` of ``loop.py``, but with the model's own ``fit`` and with checkpoints after epochs.
-    """
+    """Train like ``fit`` of ``loop.py``, but with the model's own ``fit``; checkpoints are after epochs."""
     check_read_by_keras(data, validation)
     times = times or StepTimes()
     first = epochs.first

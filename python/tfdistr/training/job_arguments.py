@@ -54,6 +54,13 @@ class JobArguments(TrainingArguments, total=False):
     settings: KerasSettings
 
 
+class RateArguments(TypedDict, total=False):
+    """The fields of `Job` that come from a batch size for each worker."""
+
+    learning_rate_factor: float
+    warmup_epochs: int
+
+
 def make_job(
     model: Any,
     x: Any,
@@ -71,25 +78,17 @@ def make_job(
 
     The named arguments are checked together here, and `Job` checks the others.
     """
-    factor, warmup_epochs = 1.0, 0
+    rate: RateArguments = {}
     if isinstance(batch_size, PerWorker):
         factor = learning_rate_factor(num_workers, batch_size.scale_learning_rate)
-        warmup_epochs = batch_size.warmup_epochs
+        rate = {"learning_rate_factor": factor, "warmup_epochs": batch_size.warmup_epochs}
         batch_size = batch_size.batch_size * num_workers
-    if arguments.get("class_weight") is not None and sample_weight is not None:
-        raise ArgumentError(
-            "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
-            received="class_weight and sample_weight",
-            fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
-        )
+    if arguments.get("class_weight") is not None:
+        _check_no_weights(sample_weight)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight)
     data, validation = _split(data, _validation(validation_data), validation_split)
     if gives_batches(data) and batch_size is not None:
-        raise ArgumentError(
-            "`batch_size` is for examples; `x` gives batches of their own size.",
-            received=f"batch_size={batch_size!r}, and batches",
-            fix="Leave the batch size out, or pass data that is not in batches.",
-        )
+        raise _batches_have_sizes(batch_size)
     validation_size = arguments.get("validation_batch_size")
     validated = data if validation is None else validation  # evaluate() and predict() have one source
     in_batches = batch_size is None and validation_size is None and not _gives_examples(validated)
@@ -104,9 +103,8 @@ def make_job(
         batch_size=batch_size,
         seed=seed,
         seed_given=seed is not None,
-        learning_rate_factor=factor,
-        warmup_epochs=warmup_epochs,
         validates_in_batches=in_batches,
+        **rate,
         **arguments,
     )
     if job.virtual_workers is not None:
@@ -117,9 +115,25 @@ def make_job(
             communication=job.communication,
         )
     _check_drop_remainder(job)
-    _check_initial_epoch(job)
-    _check_warmup_epochs(job)
+    _check_epochs(job)
     return job
+
+
+def _check_no_weights(sample_weight: Any) -> None:
+    if sample_weight is not None:
+        raise ArgumentError(
+            "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
+            received="class_weight and sample_weight",
+            fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
+        )
+
+
+def _batches_have_sizes(batch_size: Any) -> ArgumentError:
+    return ArgumentError(
+        "`batch_size` is for examples; `x` gives batches of their own size.",
+        received=f"batch_size={batch_size!r}, and batches",
+        fix="Leave the batch size out, or pass data that is not in batches.",
+    )
 
 
 def _gives_examples(source: Any) -> bool:
@@ -140,16 +154,13 @@ def _check_drop_remainder(job: Job) -> None:
         count_steps(job.data.examples, job.batch_size, drop_remainder=True)
 
 
-def _check_initial_epoch(job: Job) -> None:
+def _check_epochs(job: Job) -> None:
     if job.initial_epoch >= job.epochs:
         raise ArgumentError(
             "`epochs`, where the training ends, must be after `initial_epoch`, where it begins.",
             received=f"epochs={job.epochs}, after {job.initial_epoch} epochs that are done",
             fix=f"Pass epochs={job.initial_epoch + 1} or more.",
         )
-
-
-def _check_warmup_epochs(job: Job) -> None:
     if job.warmup_epochs > job.epochs:
         raise ArgumentError(
             "`warmup_epochs` must be at most `epochs`, or the learning rate would not reach its value.",

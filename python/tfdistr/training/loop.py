@@ -17,11 +17,10 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.build import build, disable_xla
-from tfdistr.strategies.callbacks import wants_batches
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.nan_inputs import InputWatch
-from tfdistr.training.epochs import CallbackList, numbers_of, run_epochs
-from tfdistr.training.fit_by_keras import OnSteps, check_read_by_keras
+from tfdistr.training.epochs import CallbackList, OnSteps, Phase, numbers_of, run_epochs
+from tfdistr.training.fit_by_keras import check_read_by_keras
 from tfdistr.training.job import EpochRange
 from tfdistr.training.step_blocks import Step, Steps, extended_of
 from tfdistr.training.step_times import StepTimes
@@ -144,12 +143,8 @@ class _InputReport(keras.callbacks.Callback):  # type: ignore[misc]
         self._watch.warn(self._watch.describe())
 
 
-class _LoopPhase:
-    """The training, or the validation, of the epochs, one after the other.
-
-    Attributes:
-        done: Number of steps of the epoch that are done.
-    """
+class _LoopPhase(Phase):
+    """The steps that this worker makes, many in one TensorFlow call."""
 
     def __init__(
         self,
@@ -162,78 +157,61 @@ class _LoopPhase:
         on_steps: OnSteps = lambda done, logs: None,
         watch: InputWatch | None = None,
     ) -> None:
-        self.done = 0
-        self._manager = manager
-        self._on_steps = on_steps
-        self._callbacks = callbacks
-        self._model = model
-        self._kind = kind
-        self._data = data
-        self._steps = Steps(model, getattr(model, f"{kind}_step"), data, weigh, callbacks.times, watch)
-        self._execution = int(model.steps_per_execution)
-        self._by_batch = any(wants_batches(callback, kind) for callback in callbacks.callbacks)
-        self._batch_begins = getattr(callbacks, f"on_{kind}_batch_begin")
-        self._batch_ended = getattr(callbacks, f"on_{kind}_batch_end")
+        super().__init__(model, kind, data.steps, callbacks, manager, on_steps)
+        self._made = Steps(model, getattr(model, f"{kind}_step"), data, weigh, callbacks.times, watch)
+        self.execution = int(model.steps_per_execution)
+        self._last: Any = {}
+
+    @property
+    def pace(self) -> int:
+        return self.execution if self.by_batch else max(self.execution, self._made.pace)
 
     def skip(self, epochs: int) -> None:
-        """Skip the data of some epochs, before the first one."""
-        steps = self._data.steps
-        self._steps.skip(epochs, steps)
-        if self._manager:
-            self._manager.begin_after(self._manager.total + epochs * (steps or 0))
+        self._made.skip(epochs, self.steps)
+        super().skip(epochs)
 
     def reset(self) -> None:
         """Reset the metrics. TensorFlow reads each of their variables for this, without the peers."""
-        extended = extended_of(self._model)
+        extended = extended_of(self.model)
         with extended.within(local_only=True) if extended else contextlib.nullcontext():
-            self._model.reset_metrics()
+            self.model.reset_metrics()
 
     def finish(self) -> None:
         """Make an optimizer that averages the weights store the average in the weights."""
-        optimizer = self._model.optimizer
+        optimizer = self.model.optimizer
         if isinstance(optimizer, keras.optimizers.Optimizer):
-            optimizer.finalize_variable_values(self._model.trainable_weights)
+            optimizer.finalize_variable_values(self.model.trainable_weights)
 
-    def run(self, epoch: int, done: int) -> dict[str, Any]:
-        """Make the steps of one epoch, of which ``done`` are already done, and return its logs."""
-        stop = "stop_training" if self._kind == "train" else "stop_evaluating"
-        if self._kind == "test":
-            self._model.stop_evaluating = False
-        total = self._data.steps
-        if self._kind == "test" or total is None:  # otherwise the training continues in its data
-            self._steps.rewind()
+    def begin(self, epoch: int, done: int) -> None:
+        if self.kind == "test" or self.steps is None:  # otherwise the training continues in its data
+            self._made.rewind()
         # If a checkpoint is at the end of data of unknown length, no step follows it.
-        logs: Any = self._manager.logs if self._manager and done else {}
-        if self._manager:
-            self._manager.begin_epoch(done, self._execution)
-        while total is None or done < total:
-            wanted = self._execution if self._by_batch else max(self._execution, self._steps.pace)
-            wanted = wanted if total is None else min(wanted, total - done)
-            wanted = min(wanted, self._manager.until(done)) if self._manager else wanted
-            if self._by_batch:
-                self._batch_begins(done)
-            made, last = self._steps.run(wanted)
-            progress()
-            if made:
-                if self._kind == "train":
-                    self._callbacks.times.step_done()
-                done, logs = done + made, last
-                if self._by_batch:
-                    self._batch_ended(done - 1, logs)
-                self._on_steps(done, logs)
-            if made < wanted or getattr(self._model, stop):
-                break
-            if self._manager and done != total:
-                kept = logs if total is None else None
-                with self._callbacks.times.measure("checkpoints"):
-                    self._manager.after_steps(self._model, self._callbacks.callbacks, epoch, done, kept)
-        self.done = done
-        extended = extended_of(self._model)
+        self._last = self.manager.logs if self.manager and done else {}
+
+    def make(self, count: int) -> bool:
+        if self.by_batch:
+            self.batch_begins(self.done)
+        made, logs = self._made.run(count)
+        progress()
+        if made:
+            if self.kind == "train":
+                self.callbacks.times.step_done()
+            self.done, self._last = self.done + made, logs
+            if self.by_batch:
+                self.batch_ended(self.done - 1, logs)
+            self.on_steps(self.done, logs)
+        return made == count
+
+    def logs_to_keep(self) -> Any:
+        return self._last if self.steps is None else None
+
+    def logs(self) -> dict[str, Any]:
+        extended = extended_of(self.model)
         if extended is None or extended.collectives is None:
-            return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
-        sums = extended.read_together(self._model.metrics_variables)
-        with extended.within(sums=sums, kind=self._kind):
-            return numbers_of(tf_internals.metrics_or_logs(self._model, logs))
+            return numbers_of(tf_internals.metrics_or_logs(self.model, self._last))
+        sums = extended.read_together(self.model.metrics_variables)
+        with extended.within(sums=sums, kind=self.kind):
+            return numbers_of(tf_internals.metrics_or_logs(self.model, self._last))
 
 
 def _how_read(data: WorkerData) -> str:

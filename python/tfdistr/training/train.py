@@ -124,7 +124,7 @@ def _training_data(
     # If the number of steps is unknown, the data begins with its first pass.
     first = job.initial_epoch * (job.steps_per_epoch or (data.steps if data else None) or 0)
     if manager:
-        manager.begin_after(first)
+        manager.schedule.begin_after(first)
     return data if data and not first else reader.training_data(first)
 
 

@@ -14,9 +14,10 @@ from paths import WORKERS
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, checkpoint_folder, checkpoints
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
-from tfdistr.jobs import on_cluster
+from tfdistr.jobs import on_cluster, restarts
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.resume import Restarts, result_of_run
+from tfdistr.jobs.restarts import Restarts
+from tfdistr.jobs.resume import result_of_run
 from tfdistr.jobs.strategies import MultiWorkerMirrored
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
@@ -49,13 +50,13 @@ def save(folder: CheckpointFolder, epoch: int, step: int = 0) -> Path:
 
 def test_restarts_count_from_the_last_progress(run_dir):
     folder = checkpoints(run_dir)
-    restarts = Restarts(run_dir, 2)
-    assert [restarts.another(), restarts.another(), restarts.another()] == [True, True, False]
-    restarts = Restarts(run_dir, 1)
+    counted = Restarts(run_dir, 2)
+    assert [counted.another(), counted.another(), counted.another()] == [True, True, False]
+    counted = Restarts(run_dir, 1)
     for step in range(3):
         save(folder, 0, step)
-        assert restarts.another()
-    assert not restarts.another()
+        assert counted.another()
+    assert not counted.another()
     assert not Restarts(run_dir, 0).another()
 
 
@@ -64,21 +65,21 @@ def test_what_is_done_after_torn_checkpoints_is_kept_and_counts(run_dir, caplog)
     for epoch in (3, 4):
         path = save(folder, epoch)
         path.write_bytes(path.read_bytes()[:-1])
-    restarts = Restarts(run_dir, 1)
-    assert restarts.position is None
+    counted = Restarts(run_dir, 1)
+    assert counted.position is None
     assert not caplog.records  # the chief says it
     for epoch in (1, 2, 3):
         save(folder, epoch)
-        assert folder.newest().position == restarts.position == (epoch, 0)
-        assert restarts.another()
+        assert folder.newest().position == counted.position == (epoch, 0)
+        assert counted.another()
     assert folder.positions() == [(2, 0), (3, 0)]
-    assert not restarts.another()
+    assert not counted.another()
 
 
 def test_a_job_without_checkpoints_has_restarts(tmp_path):
-    restarts = Restarts(tmp_path, 1)
-    assert restarts.position is None
-    assert [restarts.another(), restarts.another()] == [True, False]
+    counted = Restarts(tmp_path, 1)
+    assert counted.position is None
+    assert [counted.another(), counted.another()] == [True, False]
 
 
 WORKER_FAILED = WorkerFailedError("Worker 1 was killed.", worker=1, host="a")
@@ -105,7 +106,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
             does(on_event)
             return [WorkerStatus(i, "a", 1, "done", 1.0, "log", 0) for i in range(cluster.workers)]
 
-        monkeypatch.setattr(on_cluster, "run_workers", attempt)
+        monkeypatch.setattr(restarts, "run_workers", attempt)
         monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
         ways = {"communication": "ring", "tuning": "oneDNN", "differences": []}
         monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)

@@ -325,18 +325,19 @@ def share_step(
         with step.results.noted(model):
             step.logs = fn(batch, *others)
         scope.awaited = set()
-        step.logs_are_metrics = tf_internals.logs_are_metrics(model, step.logs)
-        step.examples = share.rows
-        step.changed = list(scope.changed)
-        step.values = [_value_of(scope, variable) for variable in step.changed]
-        _check_sums(scope, step)
-        step.draws = {id(v): scope.changes[id(v)] for v in step.changed if tf_internals.is_seed(v)}
-        step.weight = share.mean.weight()
+        _read_results(model, share, scope)
     return step
 
 
-def _value_of(scope: Any, variable: Any) -> tf.Tensor:
-    return tf.convert_to_tensor(scope.get_current_value(variable), variable.dtype)
+def _read_results(model: keras.Model, share: Share, scope: tf_internals.ShareScope) -> None:
+    step = share.step
+    step.logs_are_metrics = tf_internals.logs_are_metrics(model, step.logs)
+    step.examples = share.rows
+    step.changed = list(scope.changed)
+    step.values = [tf.convert_to_tensor(scope.get_current_value(v), v.dtype) for v in step.changed]
+    _check_sums(scope, step)
+    step.draws = {id(v): scope.changes[id(v)] for v in step.changed if tf_internals.is_seed(v)}
+    step.weight = share.mean.weight()
 
 
 def _check_sums(scope: Any, step: ShareStep) -> None:
