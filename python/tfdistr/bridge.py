@@ -93,7 +93,7 @@ NAMES = {
     "is_full": "utils.disk",
     "refuse_file": "utils.disk",
     # compare_strategies()
-    "as_model_factory": "training.given_model",
+    "as_model_factory": "training.model_copies.given_model",
     "compare": "compare",
     # expect_same_fit()
     "Probe": "same_fit.probe",

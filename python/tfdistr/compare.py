@@ -15,7 +15,7 @@ from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.strategies import Strategy, as_strategy
 from tfdistr.supervision.events import EventReader
-from tfdistr.training.given_model import as_model_factory
+from tfdistr.training.model_copies.given_model import as_model_factory
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.packages import data_frame, figure
 

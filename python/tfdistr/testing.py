@@ -11,7 +11,7 @@ from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
 from tfdistr.same_fit.plan import Plan, plan_same_fit
 from tfdistr.same_fit.probe import Probe
-from tfdistr.training.given_model import as_model_factory
+from tfdistr.training.model_copies.given_model import as_model_factory
 
 if TYPE_CHECKING:
     import keras

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.training.given_model import as_model_factory
+from tfdistr.training.model_copies.given_model import as_model_factory
 
 keras_hub = pytest.importorskip("keras_hub", reason="tools/setup-beside.sh zoo makes an environment with it")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "equality")]

@@ -25,9 +25,9 @@ from tfdistr.jobs.stored_run import StoredRun, open_run
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.training.given_model import callers_model, comparison_of
 from tfdistr.training.job import Job
 from tfdistr.training.keras_settings import KerasSettings
+from tfdistr.training.model_copies.given_model import callers_model, comparison_of
 from tfdistr.training.model_state import LazyModel, ModelState
 from tfdistr.utils.interrupts import defer_sigint
 from tfdistr.utils.tuning import describe_tuning

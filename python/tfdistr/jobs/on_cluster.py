@@ -28,8 +28,8 @@ from tfdistr.jobs.run_dir import remove_temporary
 from tfdistr.jobs.summary import Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.supervision.supervisor import WorkerStatus
-from tfdistr.training.given_model import comparison_of
 from tfdistr.training.job import Job
+from tfdistr.training.model_copies.given_model import comparison_of
 from tfdistr.training.model_state import LazyModel
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.stored_run import open_run
 from tfdistr.jobs.strategies import STRATEGIES, as_strategy
 from tfdistr.rendezvous.pods import run_dir_of_pod
-from tfdistr.training.given_model import as_model_factory, callers_model, check_copy
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import TrainingArguments, make_job
+from tfdistr.training.model_copies.given_model import as_model_factory, callers_model, check_copy
 from tfdistr.training.recovery_options import as_failures, check_recovery
 from tfdistr.training.step_times import note_call
 from tfdistr.utils.arguments import check_optional_path

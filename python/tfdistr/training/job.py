@@ -13,8 +13,8 @@ import attrs
 from tfdistr.data.source import Source, batches_of, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed, for_data, for_layers
-from tfdistr.training.given_model import given
 from tfdistr.training.keras_settings import KerasSettings
+from tfdistr.training.model_copies.given_model import given
 from tfdistr.training.model_state import ModelState
 from tfdistr.training.recovery_options import Recovery
 from tfdistr.utils.arguments import (

@@ -15,8 +15,8 @@ import attrs
 import numpy as np
 
 from tfdistr.errors import ArgumentError
-from tfdistr.training.given_model import callers_model
 from tfdistr.training.keras_settings import KerasSettings
+from tfdistr.training.model_copies.given_model import callers_model
 from tfdistr.utils.interrupts import import_tensorflow
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from slow import mostly_slow
 
 import tfdistr
-from tfdistr.training.given_model import GivenModel, as_model_factory
+from tfdistr.training.model_copies.given_model import GivenModel, as_model_factory
 
 pytestmark = pytest.mark.timeout(240)
 

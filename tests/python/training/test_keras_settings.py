@@ -10,8 +10,8 @@ import pytest
 import tfdistr
 from tfdistr import tf_internals
 from tfdistr.jobs import in_process
-from tfdistr.training.given_model import GivenModel
 from tfdistr.training.keras_settings import KerasSettings
+from tfdistr.training.model_copies.given_model import GivenModel
 
 config, layers = keras.config, keras.layers
 X = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")

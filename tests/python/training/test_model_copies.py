@@ -10,7 +10,7 @@ import tensorflow as tf
 from copied_models import Configured, Helper, Net, Outer, Scaled, X, Y, changed, compiled, sequence
 
 import tfdistr
-from tfdistr.training.given_model import GivenModel
+from tfdistr.training.model_copies.given_model import GivenModel
 
 layers, ops = keras.layers, keras.ops
 

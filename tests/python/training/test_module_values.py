@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.training.given_model import GivenModel
-from tfdistr.training.module_values import attributes_read, module_values
+from tfdistr.training.model_copies.given_model import GivenModel
+from tfdistr.training.model_copies.module_values import attributes_read, module_values
 
 X = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
 

@@ -6,7 +6,7 @@ import pytest
 from keras import layers, ops
 
 import tfdistr
-from tfdistr.training.output_check import same_outputs
+from tfdistr.training.model_copies.output_check import same_outputs
 
 X = np.random.default_rng(0).normal(size=(4, 3)).astype("float32")
 

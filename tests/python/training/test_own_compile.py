@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.tf_internals import optimizers_of
-from tfdistr.training.given_model import GivenModel, as_model_factory
+from tfdistr.training.model_copies.given_model import GivenModel, as_model_factory
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -5,8 +5,8 @@ import pytest
 from copied_models import Configured, Helper, Outer, Scaled, X, Y, changed, compiled, sequence
 
 import tfdistr
-from tfdistr.training.fingerprint import differing_attributes
-from tfdistr.training.given_model import GivenModel
+from tfdistr.training.model_copies.fingerprint import differing_attributes
+from tfdistr.training.model_copies.given_model import GivenModel
 
 layers, ops = keras.layers, keras.ops
 

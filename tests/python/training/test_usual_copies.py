@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from copied_models import Net, X, Y, compiled, sequence
 
-from tfdistr.training.given_model import GivenModel
+from tfdistr.training.model_copies.given_model import GivenModel
 
 layers, ops = keras.layers, keras.ops
 

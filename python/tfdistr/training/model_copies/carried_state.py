@@ -10,8 +10,8 @@ import keras
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.variables import build_optimizers, trained_by
-from tfdistr.training.fingerprint import variables_in
-from tfdistr.training.plain_values import untracked
+from tfdistr.training.model_copies.fingerprint import variables_in
+from tfdistr.training.model_copies.plain_values import untracked
 
 
 @attrs.frozen

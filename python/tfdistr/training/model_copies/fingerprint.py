@@ -15,9 +15,9 @@ import keras
 import numpy as np
 
 from tfdistr import tf_internals
-from tfdistr.training.module_values import attributes_read
-from tfdistr.training.patches import Attribute, Patch, path_of
-from tfdistr.training.plain_values import (
+from tfdistr.training.model_copies.module_values import attributes_read
+from tfdistr.training.model_copies.patches import Attribute, Patch, path_of
+from tfdistr.training.model_copies.plain_values import (
     as_array,
     is_plain,
     is_symbolic,

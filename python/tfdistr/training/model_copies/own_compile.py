@@ -17,7 +17,7 @@ import keras
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.variables import trained_by
-from tfdistr.training.copy_errors import cannot_serialize, has_lambda
+from tfdistr.training.model_copies.refusals import cannot_serialize, has_lambda
 
 _FIX = (
     "Keep each argument of compile() as an attribute of the same name, or define get_compile_config() and "

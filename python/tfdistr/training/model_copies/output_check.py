@@ -15,9 +15,9 @@ from tfdistr import tf_internals
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError
-from tfdistr.training.copy_errors import PASS_A_FUNCTION
-from tfdistr.training.fingerprint import attributes_of
-from tfdistr.training.plain_values import array_of, is_plain
+from tfdistr.training.model_copies.fingerprint import attributes_of
+from tfdistr.training.model_copies.plain_values import array_of, is_plain
+from tfdistr.training.model_copies.refusals import PASS_A_FUNCTION
 
 if TYPE_CHECKING:
     from tfdistr.training.job import Job

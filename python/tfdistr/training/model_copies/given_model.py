@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.errors import ArgumentError
-from tfdistr.training.copy_errors import cannot_rebuild, cannot_serialize, has_lambda, refuse
+from tfdistr.training.model_copies.refusals import cannot_rebuild, cannot_serialize, has_lambda, refuse
 from tfdistr.utils.disk import BEFORE_START, writing
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class GivenModel:
         import tensorflow as tf
 
         from tfdistr import tf_internals
-        from tfdistr.training.carried_state import CarriedState
-        from tfdistr.training.corrections import Corrections
         from tfdistr.training.keras_settings import KerasSettings
-        from tfdistr.training.module_values import module_values
-        from tfdistr.training.own_compile import own_compile_saved
+        from tfdistr.training.model_copies.carried_state import CarriedState
+        from tfdistr.training.model_copies.corrections import Corrections
+        from tfdistr.training.model_copies.module_values import module_values
+        from tfdistr.training.model_copies.own_compile import own_compile_saved
 
         self.original: keras.Model | None = model
         self.checked = "fingerprint only"
@@ -88,7 +88,7 @@ class GivenModel:
         if pair is None or not self._own_parts:
             return
         from tfdistr import tf_internals
-        from tfdistr.training.output_check import same_outputs
+        from tfdistr.training.model_copies.output_check import same_outputs
 
         # A call of the original must not create weights in it.
         inputs = batch() if all(layer.built for layer in tf_internals.made_layers(pair[0])) else None
@@ -100,7 +100,7 @@ class GivenModel:
         import keras
 
         from tfdistr import tf_internals
-        from tfdistr.training.own_compile import own_compile_saved
+        from tfdistr.training.model_copies.own_compile import own_compile_saved
 
         for value in self._module_values if self._is_sent else ():
             value.restore()
@@ -127,7 +127,7 @@ class GivenModel:
         """Prepare a copy for its weights. LoRA adds some, and the optimizer has those that are trained."""
         self._state.restore_layers(model)
         if self.original is not None:
-            from tfdistr.training.fingerprint import differing_parts
+            from tfdistr.training.model_copies.fingerprint import differing_parts
 
             refuse(differing_parts(self.original, model))
         self._corrections.apply_attributes(model)
@@ -168,7 +168,7 @@ def as_model_factory(model: Any) -> Any:
 def check_copy(job: Job) -> None:
     """Compare what a model that was given and its copy compute, if the rows of a job are in memory."""
     if isinstance(job.model, GivenModel):
-        from tfdistr.training.output_check import first_inputs
+        from tfdistr.training.model_copies.output_check import first_inputs
 
         job.model.check_outputs(lambda: first_inputs(job))
 

@@ -15,7 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from tfdistr import tf_internals
-from tfdistr.training.plain_values import is_plain, same_plain
+from tfdistr.training.model_copies.plain_values import is_plain, same_plain
 
 #: How the operations of Python begin that read a variable or an attribute, perhaps by a constant name.
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER", "LOAD_CONST")

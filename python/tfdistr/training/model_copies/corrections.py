@@ -10,15 +10,15 @@ import keras
 import numpy as np
 
 from tfdistr import tf_internals
-from tfdistr.training.carried_state import CarriedState
-from tfdistr.training.copy_errors import refuse
-from tfdistr.training.fingerprint import (
+from tfdistr.training.model_copies.carried_state import CarriedState
+from tfdistr.training.model_copies.fingerprint import (
     differing_attributes,
     parts_of,
     variables_in,
 )
-from tfdistr.training.patches import Patch
-from tfdistr.training.plain_values import array_of, same_array
+from tfdistr.training.model_copies.patches import Patch
+from tfdistr.training.model_copies.plain_values import array_of, same_array
+from tfdistr.training.model_copies.refusals import refuse
 
 Arrays = dict[int, np.ndarray[Any, Any]]
 

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.training.plain_values import array_of, untracked
+from tfdistr.training.model_copies.plain_values import array_of, untracked
 
 _VARIABLES = (tf.Variable, keras.Variable)
 

@@ -1,0 +1,1 @@
+"""Copies of a compiled model in other processes, exact or refused."""
