@@ -120,7 +120,6 @@ class _Chief:
         run_dir: Path | None,
     ) -> None:
         self._job, self._strategy, self._on_event = job, strategy, on_event
-        self._update = job.options.get("update", "async")
         self._workers = config.num_workers
         keras.utils.set_random_seed(job.seed)
         with strategy.scope():
@@ -134,13 +133,12 @@ class _Chief:
         _refuse_calls(self._model)
         steps = [data.steps if data else None for data in (self._data, self._validation)]
         described = describe(job, run_dir, steps)
+        self._name = tf.constant(uuid.uuid4().hex)
         with strategy.scope():
             # Each worker fetches it on demand, also a replacement.
             self._described = tf.Variable(described, dtype=tf.string, trainable=False, name="job")
-        self._name = tf.constant(uuid.uuid4().hex)
         self._report = Report(self._workers)
         self._dispatcher = Dispatcher(strategy)
-        self._reported = 0.0
 
     def manager(self, folder: CheckpointFolder, preemption: Preemption) -> CheckpointManager:
         """Return the checkpoint manager of this training, for ``folder``."""
@@ -158,15 +156,16 @@ class _Chief:
         """Train, and copy the model to this process."""
         job, model, data = self._job, self._model, self._data
         reporter = Reporter(self._on_event, data.steps, chief=True)
+        steps_reporter = StepsReporter(self._report, self._on_event)
         times = StepTimes(unknown={"waiting_for_peers", "exchanging", "waiting_for_data"})
         listed = CallbackList(
-            [*self._callbacks, reporter, self._report, StepsReporter(self._tell)], add_history=True,
+            [*self._callbacks, reporter, self._report, steps_reporter], add_history=True,
             epochs=job.epochs, steps=data.steps, verbose=0, model=model, times=times,
         )  # fmt: skip
 
         def on_steps(done: int, logs: Any) -> None:
             reporter.on_steps(done, logs)
-            self._tell(REPORT_INTERVAL)
+            steps_reporter.tell(REPORT_INTERVAL)
 
         train = _CoordinatorPhase(model, "train", self._updates(), data, listed, manager, on_steps)
         test = None
@@ -193,11 +192,12 @@ class _Chief:
     def _updates(self) -> OneByOne | Together:
         job, spec = self._job, self._data.element_spec
         weigh = weigh_classes(job.class_weight, spec) if job.class_weight else None
-        split = self._update == "sync" and self._workers > 1
+        one_by_one = job.options.get("update", "async") == "async"
+        split = not one_by_one and self._workers > 1
         if split:
             note_batch_normalization(self._model)
         step, batch = GradientStep(self._model, "train", weigh, split), self._batch(TRAINING, spec)
-        if self._update == "async":
+        if one_by_one:
             return OneByOne(self._dispatcher, step, batch, self._workers, self._model, self._report)
         wanted = job.options.get("replicas_to_aggregate") or self._workers
         return Together(
@@ -211,12 +211,6 @@ class _Chief:
 
     def _batch(self, kind: int, spec: Any) -> Any:
         return lambda place: WorkerBatch(kind, place, self._described, self._name, spec)
-
-    def _tell(self, interval: float) -> None:
-        now = time.monotonic()
-        if now - self._reported >= interval:
-            self._reported = now
-            self._on_event("worker_steps", **self._report.numbers())
 
 
 def _refuse_loop(model: keras.Model, *, validates: bool) -> None:

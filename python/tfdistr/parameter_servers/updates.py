@@ -17,6 +17,7 @@ from tfdistr.parameter_servers.feed import WorkerBatch
 from tfdistr.parameter_servers.gradients import GradientStep, Outcome
 from tfdistr.strategies.exact.exchange import scale
 from tfdistr.tf_internals import overridden
+from tfdistr.training.reporter import OnEvent
 
 
 class Report(keras.callbacks.Callback):  # type: ignore[misc]
@@ -47,19 +48,26 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """The report of the workers' steps after each epoch, and at the end."""
+    """Reports the steps of the workers now and then, after each epoch, and at the end."""
 
     remembers = False  # a checkpoint does not store it
 
-    def __init__(self, tell: Callable[[float], None]) -> None:
+    def __init__(self, report: Report, on_event: OnEvent) -> None:
         super().__init__()
-        self._tell = tell
+        self._report, self._on_event, self._reported = report, on_event, 0.0
+
+    def tell(self, interval: float = 0.0) -> None:
+        """Report, unless it was done within these seconds."""
+        now = time.monotonic()
+        if now - self._reported >= interval:
+            self._reported = now
+            self._on_event("worker_steps", **self._report.numbers())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._tell(0.0)
+        self.tell()
 
     def on_train_end(self, logs: Any = None) -> None:
-        self._tell(0.0)
+        self.tell()
 
 
 _PLACE = tf.TensorSpec([3], tf.int64)

@@ -56,7 +56,6 @@ class Steps:
         self.pace = 1
         self._times = times or StepTimes()
         self._data = data
-        self._spec = data.element_spec
         self._next = data.first
         self._iterator: Iterator[Any] | None = None
         # Without a known end, from a generator, or in eager mode, Python handles each batch.
@@ -66,9 +65,6 @@ class Steps:
         self._arrays: Batches | ReadAhead | None = arrays
         if arrays and arrays.ahead and self._at_a_time:
             self._arrays = ReadAhead(arrays, self._at_a_time)
-        # Known rows weigh the loss, and unknown rows the gradients, which rounds differently. So prefetched
-        # batches also have known rows: the results are bitwise identical to those of arrays.
-        self._known_rows = arrays if arrays and arrays.ahead and not self._at_a_time else None
         strategy, extended = model.distribute_strategy, extended_of(model)
         never_empty = data.arrays is not None and data.arrays.never_empty
         alone = extended is None or extended.collectives is None
@@ -90,6 +86,16 @@ class Steps:
         self._one = one if self._eager else compiled
         self._of_iterator = tf.function(self._loop_over_iterator, autograph=False)
         self._of_stack = tf.function(self._loop_over_stack, self._signature(), autograph=False)
+
+    @property
+    def _known_rows(self) -> Batches | None:
+        """The batches whose numbers of rows are known, if a pipeline prefetches them.
+
+        Known rows weigh the loss, and unknown rows the gradients, which rounds differently. So prefetched
+        batches also have known rows: the results are bitwise identical to those of arrays.
+        """
+        arrays = None if self._each_alone else self._data.arrays
+        return arrays if arrays and arrays.ahead and not self._at_a_time else None
 
     def rewind(self) -> None:
         """Restart the data."""
@@ -160,7 +166,8 @@ class Steps:
     def _signature(self) -> list[Any] | None:
         if not self._at_a_time:
             return None
-        stack = tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape], part.dtype), self._spec)
+        spec = self._data.element_spec
+        stack = tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape], part.dtype), spec)
         return [stack, tf.TensorSpec([], tf.float32)]
 
     def _loop_over_stack(self, stack: Any, rows: tf.Tensor) -> Any:
@@ -202,7 +209,7 @@ class Steps:
             The outputs of the last step, the seconds of these waits, and the time when the last step ended.
         """
         known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known_rows else []
-        one = self._one.get_concrete_function(self._spec, *known)
+        one = self._one.get_concrete_function(self._data.element_spec, *known)
         form = one.structured_outputs
         specs = _tensors(form)
         nothing = [tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in specs]

@@ -119,8 +119,8 @@ class _Results:
         for variable, value in step.summed:
             self.dense.append(_part(value, step.aggregation(variable), step.weight, is_last))
         if predicts:
-            self.rows = [row[: step.examples] for row in tf.nest.flatten(step.logs)]
-        elif not step.logs_are_metrics:
+            self.rows = [row[: step.examples] for row in tf.nest.flatten(step.logs.value)]
+        elif not step.logs.are_metrics:
             self.dense += [_part(log, kind, step.weight, is_last) for log, kind in _other_logs(step)]
 
     @property
@@ -143,12 +143,13 @@ def _part(value: tf.Tensor, aggregation: str, weight: tf.Tensor, is_last: tf.Ten
 
 def _other_logs(step: ShareStep) -> list[tuple[tf.Tensor, str]]:
     """Return the logs that are tensors and no results of metrics, each with what it is: "sum" or "mean"."""
-    named = step.logs if isinstance(step.logs, dict) else dict(enumerate(tf.nest.flatten(step.logs)))
+    value = step.logs.value
+    named = value if isinstance(value, dict) else dict(enumerate(tf.nest.flatten(value)))
     logs = [(name, part) for name in sorted(named) for part in tf.nest.flatten(named[name])]
     return [
-        (log, "sum" if name in step.summed_logs else "mean")
+        (log, "sum" if name in step.logs.sums else "mean")
         for name, log in logs
-        if isinstance(log, tf.Tensor) and step.results.metric_of(log) is None
+        if isinstance(log, tf.Tensor) and step.logs.results.metric_of(log) is None
     ]
 
 
@@ -181,7 +182,7 @@ class _TracedStep:
         dense, slices, predictions, flags = zip(*groups, strict=True)
         if self._predicts:
             together = [tf.concat(each, 0) for each in zip(*predictions, strict=True)]
-            return tf.nest.pack_sequence_as(step.logs, together)
+            return tf.nest.pack_sequence_as(step.logs.value, together)
         sums = self._virtual.sum(dict(zip(parts, dense, strict=True)))
         gathered = self._gather([tf.concat(each, 0) for each in zip(*slices, strict=True)])
         bad = [tf.reduce_any(tf.stack([flag for each in flags for flag in each]))] if flags[0] else []
@@ -293,10 +294,10 @@ class _TracedStep:
                     own.assign_add(tf.constant([0, step.draws[id(variable)]], own.dtype))
             for bad in flags if extended.collectives is not None else ():
                 extended.watch.note(bad)
-            if step.logs_are_metrics:
+            if step.logs.are_metrics:
                 return self._model.get_metrics_result()
-            logs = [_like(log, step.results, total) for log in tf.nest.flatten(step.logs)]
-            return tf.nest.pack_sequence_as(step.logs, logs)
+            logs = [_like(log, step.logs.results, total) for log in tf.nest.flatten(step.logs.value)]
+            return tf.nest.pack_sequence_as(step.logs.value, logs)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

@@ -91,6 +91,23 @@ class ShareExchange:
 
 
 @dataclass
+class ShareLogs:
+    """The logs of the step of a share.
+
+    Attributes:
+        value: The logs, or predictions.
+        are_metrics: Whether these are the values of all metrics.
+        results: The results of metrics among them.
+        sums: The names of those that are sums over rows.
+    """
+
+    value: Any = None
+    are_metrics: bool = False
+    results: MetricResults = field(default_factory=MetricResults)
+    sums: set[str] = field(default_factory=set)
+
+
+@dataclass
 class ShareStep:
     """The results of the step of a virtual worker.
 
@@ -99,29 +116,23 @@ class ShareStep:
         changed: Keras variables that the step would change.
         values: The new values of these variables; for a variable that sums, the part of this share.
         draws: The number of draws of each random number generator, by its id.
-        logs_are_metrics: Whether these are the values of all metrics.
-        results: The results of metrics among the logs.
         examples: Number of rows of the share.
         weight: The part of the global batch that this share has.
         bad: Whether the loss is not finite.
         exchanges: The exchanges of the share, in order.
         common: The ids of variables that all shares change alike: those of metrics of the whole batch.
-        summed_logs: The names of the logs that are sums over rows.
     """
 
     updates: list[Update] = field(default_factory=list)
     changed: list[Any] = field(default_factory=list)
     values: list[tf.Tensor] = field(default_factory=list)
     draws: dict[int, int] = field(default_factory=dict)
-    logs: Any = None
-    logs_are_metrics: bool = False
-    results: MetricResults = field(default_factory=MetricResults)
+    logs: ShareLogs = field(default_factory=ShareLogs)
     examples: Any = None
     weight: Any = None
     bad: Any = None
     exchanges: list[ShareExchange] = field(default_factory=list)
     common: set[int] = field(default_factory=set)
-    summed_logs: set[str] = field(default_factory=set)
 
     def aggregation(self, variable: Any) -> str:
         """Return how the values of a variable of all shares are combined: "sum", "mean" or "none"."""
@@ -308,7 +319,7 @@ def share_step(
     optimizers = tf_internals.optimizers_of(model)
     protected = [*model.trainable_variables, *(v for each in optimizers for v in each.variables)]
     known = extended.known.of(model)
-    over_batch, step.summed_logs = known.over_batch, known.logs_of(extended.step.kind).sums
+    over_batch, step.logs.sums = known.over_batch, known.logs_of(extended.step.kind).sums
     step.common = {id(v) for metric in over_batch.metrics for v in metric.variables}
     scope = tf_internals.ShareScope(virtual_worker, protected, _refuse_change, cut, step.common)
     replica = ReplicaStep(share.mean, share.present, virtual_worker, count)
@@ -322,8 +333,8 @@ def share_step(
         replica.entered(),
     ):
         batch = at_least_one(data, share.rows) if may_be_empty else data
-        with step.results.noted(model):
-            step.logs = fn(batch, *others)
+        with step.logs.results.noted(model):
+            step.logs.value = fn(batch, *others)
         scope.awaited = set()
         _read_results(model, share, scope)
     return step
@@ -331,7 +342,7 @@ def share_step(
 
 def _read_results(model: keras.Model, share: Share, scope: tf_internals.ShareScope) -> None:
     step = share.step
-    step.logs_are_metrics = tf_internals.logs_are_metrics(model, step.logs)
+    step.logs.are_metrics = tf_internals.logs_are_metrics(model, step.logs.value)
     step.examples = share.rows
     step.changed = list(scope.changed)
     step.values = [tf.convert_to_tensor(scope.get_current_value(v), v.dtype) for v in step.changed]
