@@ -54,7 +54,19 @@ def _run(parsed: argparse.Namespace) -> int:
             "`tfdistr run` needs a script.", received="no script", fix="Write: tfdistr run -n 4 train.py"
         )
     script = Script(**options)
-    return exit_status(lambda: run_script(script, show), _INTERRUPTED)
+    try:
+        run_script(script, _show)
+    except KeyboardInterrupt:
+        print(_INTERRUPTED, file=sys.stderr)
+        return _INTERRUPTED_STATUS
+    except JobStoppedError as stopped:
+        print(stopped, file=sys.stderr)
+        return STOPPED_STATUS
+    except WorkerFailedError as error:
+        print(error, file=sys.stderr)
+        code = error.exit_code or 1
+        return code if code > 0 else 128 - code
+    return 0
 
 
 def _test(parsed: argparse.Namespace) -> int:
@@ -93,30 +105,11 @@ def add_command(
     return parser
 
 
-def exit_status(job: Callable[[], object], interrupted: str) -> int:
-    """Run workers, print an error, and return the exit status: 0, or that of the first failed worker."""
-    try:
-        job()
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return _INTERRUPTED_STATUS
-    except JobStoppedError as stopped:
-        print(stopped, file=sys.stderr)
-        return STOPPED_STATUS
-    except WorkerFailedError as error:
-        print(error, file=sys.stderr)
-        code = error.exit_code or 1
-        return code if code > 0 else 128 - code
-    return 0
-
-
-def show(event: dict[str, Any]) -> None:
-    """Show the output, state and warnings of a worker, and restarts."""
-    kind, worker = event["event"], event.get("worker")
+def _show(event: dict[str, Any]) -> None:
+    """Show the output and warnings of a worker, and restarts."""
+    kind = event["event"]
     if kind == "log":
-        print(f"[worker {worker}] {event['line']}", flush=True)
-    elif kind == "state":
-        print(f"Worker {worker}: {event['state']}", file=sys.stderr, flush=True)
+        print(f"[worker {event['worker']}] {event['line']}", flush=True)
     elif kind == "warning":
         print(f"Warning: {event['message']}", file=sys.stderr, flush=True)
     elif kind == "restart":

@@ -1,13 +1,13 @@
-"""The commands ``tfdistr kubernetes write``, ``run``, ``containerfile`` and ``worker``."""
+"""The commands ``tfdistr kubernetes write``, ``containerfile`` and ``worker``."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from tfdistr.cli.commands import add_command, exit_status, show
+from tfdistr.cli.commands import add_command
 from tfdistr.cli.flags import given
-from tfdistr.cli.kubernetes.pod_options import IMAGE, FollowedPods, Pods
+from tfdistr.cli.kubernetes.pod_options import IMAGE, Pods
 
 _TEXT = """\
 Run a script of Python or R as the pods of an Indexed Job of Kubernetes. Inside, distributed_fit() without
@@ -15,7 +15,6 @@ Run a script of Python or R as the pods of an Indexed Job of Kubernetes. Inside,
 
   tfdistr kubernetes containerfile                   # a Containerfile, for the image of the pods
   tfdistr kubernetes write -n 4 train.py --epochs 2  # the manifests, for kubectl apply -f train.json
-  tfdistr kubernetes run -n 4 train.py --epochs 2    # by kubectl: start, follow, and delete at the end
 """
 #: Debian 13 with Python, R, and the checkout that is the context of the build.
 CONTAINERFILE = """\
@@ -42,8 +41,6 @@ def add_kubernetes(commands: Any) -> None:
     within = parser.add_subparsers(required=True, metavar="COMMAND")
     write = add_command(within, "write", "write the manifests of a script, for kubectl", _write, Pods)
     write.add_argument("--output", metavar="FILE", help='by default NAME.json; "-": the standard output')
-    words = "run a script by kubectl: start, follow, and delete at the end"
-    add_command(within, "run", words, _run, FollowedPods)
     words = "write a Containerfile for the image of the pods"
     container = add_command(within, "containerfile", words, _containerfile)
     container.add_argument("--output", default="Containerfile", metavar="FILE", help="default: %(default)s")
@@ -76,10 +73,3 @@ def _worker(parsed: argparse.Namespace) -> int:
     from tfdistr.cli.kubernetes.pod import run_worker
 
     return run_worker(parsed.script, parsed.arguments)
-
-
-def _run(parsed: argparse.Namespace) -> int:
-    from tfdistr.cli.kubernetes.kubernetes_job import run_pods
-
-    pods = FollowedPods(**given(parsed, FollowedPods))
-    return exit_status(lambda: run_pods(pods, show), "Interrupted: the pods were deleted.")

@@ -19,7 +19,7 @@ from tfdistr.clusters.environment import check_env
 from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.pods import INDEX
 from tfdistr.rendezvous.token import TOKEN
-from tfdistr.utils.arguments import check_bool, check_int, check_optional_int, check_optional_seconds
+from tfdistr.utils.arguments import check_bool, check_int, check_optional_int
 from tfdistr.utils.describe import describe
 
 #: The image that the Containerfile of ``tfdistr kubernetes containerfile`` makes.
@@ -241,13 +241,3 @@ class Pods:
                 received=f"{self.script} with {size} bytes",
                 fix='Put it into the image, and pass its path there, image="..." and in_image=True.',
             )
-
-
-@attrs.frozen(kw_only=True, field_transformer=with_checks)
-class FollowedPods(Pods):
-    """A script, and the pods that run it while `tfdistr kubernetes run` follows them."""
-
-    log_dir: str | None = option(help="a folder for the logs of the workers", metavar="DIR")
-    start_timeout: float | None = option(
-        check_optional_seconds, help="how long pods may wait for nodes and images (default: no limit)"
-    )
