@@ -11,7 +11,7 @@ import attrs
 
 from tfdistr.cli.flags import ENV, option, with_checks
 from tfdistr.cli.host_list import Hosts, read_hostfile
-from tfdistr.clusters.cluster import Cluster, check_workers, workers_of_each_host
+from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import check_env
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.clusters.slurm.cluster import slurm_cluster
@@ -94,7 +94,7 @@ class Workers:
     """The workers that run a script, or a test."""
 
     workers: int | None = option(
-        check_workers, also=["-n"],
+        check_optional_int, also=["-n"],
         help="workers on all hosts together (default: 2 here, or with --gpus-per-worker as many as there are "
         "GPUs for; one on each host; in a Slurm allocation as it says)",
     )  # fmt: skip

@@ -150,23 +150,58 @@ def _is_utf_8(text: str) -> bool:
 
 
 @attrs.frozen(kw_only=True, field_transformer=with_checks)
-class Pods:
-    """A script, and the pods that run it. `kubernetes_manifests` describes the arguments."""
+class Container:
+    """A script, and the container that runs it in each pod."""
 
     script: str = option(default=attrs.NOTHING, help="a file of Python (.py) or R (.R)", positional={})
     arguments: tuple[str, ...] = option(
         check_arguments, default=(), help="the arguments of the script", positional={"nargs": REMAINDER}
     )
-    workers: int = option(check_int, default=2, help="the number of pods", also=["-n"])
-    name: str = option(
-        default=attrs.NOTHING, help="the name of the objects (default: from the name of the script)"
-    )
-    namespace: str | None = option(help="default: the namespace of kubectl")
     image: str = option(_image, help="the image of the pods")
     in_image: bool = option(check_bool, default=False, help="the script is a path in the image")
     cores_per_worker: int | None = option(check_optional_int, help="cores of a pod")
     memory: str | None = option(_memory, help="memory of a pod, such as 8Gi", metavar="AMOUNT")
     gpus_per_worker: int = option(check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod")
+    env: Mapping[str, str] = attrs.field(factory=dict, converter=_variables, repr=False, metadata=ENV)
+    secret_env: Mapping[str, str] = option(
+        _secret_variables, default=(), repr=False, metavar="NAME", action="append",
+        help="a variable of this environment that a Secret brings to the workers; repeat it",
+    )  # fmt: skip
+
+    def __attrs_post_init__(self) -> None:
+        if twice := sorted(self.env.keys() & self.secret_env.keys()):
+            raise ArgumentError(
+                "A variable must be in `env` or in `secret_env`, not in both.",
+                received=f"{', '.join(twice)} in both",
+                fix="Leave it out of `env`, which other users of Kubernetes can read.",
+            )
+        if self.in_image:
+            if not str(self.script).startswith("/") or Path(self.script).suffix.lower() not in LANGUAGES:
+                raise ArgumentError(
+                    "A script of the image must be named by its whole path there, with .py or .R at its end.",
+                    received=describe(self.script),
+                    fix='Pass script="/app/train.py", for example.',
+                )
+            return
+        check_script("script", self.script)
+        size = Path(self.script).stat().st_size
+        if size > _LONGEST_SCRIPT:
+            raise ArgumentError(
+                f"A script must have at most {_LONGEST_SCRIPT} bytes: a ConfigMap has no place for more.",
+                received=f"{self.script} with {size} bytes",
+                fix='Put it into the image, and pass its path there, image="..." and in_image=True.',
+            )
+
+
+@attrs.frozen(kw_only=True, field_transformer=with_checks)
+class Pods(Container):
+    """The pods of a script. `kubernetes_manifests` describes the arguments."""
+
+    workers: int = option(check_int, default=2, help="the number of pods", also=["-n"])
+    name: str = option(
+        default=attrs.NOTHING, help="the name of the objects (default: from the name of the script)"
+    )
+    namespace: str | None = option(help="default: the namespace of kubectl")
     volume: str | None = option(help="a PersistentVolumeClaim for checkpoints", metavar="CLAIM")
     run_dir: str | None = option(_run_dir, help="the folder of the checkpoints in the volume", metavar="DIR")
     max_restarts: int = option(
@@ -175,11 +210,6 @@ class Pods:
     grace_period: int = option(
         check_int, default=120, help="time to save a checkpoint after SIGTERM", metavar="SECONDS"
     )
-    env: Mapping[str, str] = attrs.field(factory=dict, converter=_variables, repr=False, metadata=ENV)
-    secret_env: Mapping[str, str] = option(
-        _secret_variables, default=(), repr=False, metavar="NAME", action="append",
-        help="a variable of this environment that a Secret brings to the workers; repeat it",
-    )  # fmt: skip
     _token: str = attrs.field(
         init=False, repr=False, factory=lambda: os.environ.get(TOKEN) or secrets.token_hex(16)
     )
@@ -196,7 +226,7 @@ class Pods:
         return label_of(self.script)
 
     def __attrs_post_init__(self) -> None:
-        self._check_script()
+        super().__attrs_post_init__()
         # The name of a pod's host has the index, too.
         longest = _LONGEST_LABEL - 1 - len(str(self.workers - 1))
         _name("name", self.name, "digits", _LABEL, longest)
@@ -211,33 +241,9 @@ class Pods:
                 received=f"volume={self.volume!r} and run_dir={self.run_dir!r}",
                 fix='Pass for example volume="checkpoints", run_dir="digits".',
             )
-        if twice := sorted(self.env.keys() & self.secret_env.keys()):
-            raise ArgumentError(
-                "A variable must be in `env` or in `secret_env`, not in both.",
-                received=f"{', '.join(twice)} in both",
-                fix="Leave it out of `env`, which other users of Kubernetes can read.",
-            )
         if self.gpus_per_worker > 1 and self.workers > 1:
             raise ArgumentError(
                 "Each of several workers trains on one GPU.",
                 received=f"gpus_per_worker={self.gpus_per_worker} and workers={self.workers}",
                 fix=f"Pass gpus_per_worker=1 and workers={self.gpus_per_worker * self.workers}.",
-            )
-
-    def _check_script(self) -> None:
-        if self.in_image:
-            if not str(self.script).startswith("/") or Path(self.script).suffix.lower() not in LANGUAGES:
-                raise ArgumentError(
-                    "A script of the image must be named by its whole path there, with .py or .R at its end.",
-                    received=describe(self.script),
-                    fix='Pass script="/app/train.py", for example.',
-                )
-            return
-        check_script("script", self.script)
-        size = Path(self.script).stat().st_size
-        if size > _LONGEST_SCRIPT:
-            raise ArgumentError(
-                f"A script must have at most {_LONGEST_SCRIPT} bytes: a ConfigMap has no place for more.",
-                received=f"{self.script} with {size} bytes",
-                fix='Put it into the image, and pass its path there, image="..." and in_image=True.',
             )

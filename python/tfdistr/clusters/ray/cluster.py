@@ -27,7 +27,6 @@ from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_choice, check_int
-from tfdistr.utils.removed import names_removed
 
 _CORE = Path(__file__).resolve().parents[2]
 _LOOPBACK = "127.0.0.1"
@@ -165,7 +164,6 @@ class RayCluster(EngineCluster):
         return len(first) == self.workers and enough
 
 
-@names_removed
 def ray_cluster(
     workers: int = 2,
     *,

@@ -29,7 +29,6 @@ from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_int, check_optional_int
-from tfdistr.utils.removed import names_removed
 
 
 @attrs.frozen(kw_only=True)
@@ -192,7 +191,6 @@ def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-@names_removed
 def slurm_cluster(
     nodes: int | None = None,
     *,

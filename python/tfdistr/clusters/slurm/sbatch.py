@@ -147,10 +147,12 @@ class BatchJob(Ranks):
             for rank in self.workers:
                 rank.begin()  # they have not started
             return
-        self.failure = ClusterStartError(
-            f"The job did not leave the Slurm queue within {limit:g} s.",
-            received=f"job {self._job}, which waited: {self._state}; it was cancelled",
-            fix="Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
+        self.fail(
+            ClusterStartError(
+                f"The job did not leave the Slurm queue within {limit:g} s.",
+                received=f"job {self._job}, which waited: {self._state}; it was cancelled",
+                fix="Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
+            )
         )
         ask("scancel", self._job)
         self.end_all()
@@ -165,17 +167,18 @@ class BatchJob(Ranks):
         self._over = True
         what, fix = f"Slurm job {self._job} ended: {state}", _FIXES.get(state.name)
         by_others = self._by_others or (state.name == "CANCELLED" and not self._stop_requested)
-        if self.failure is None and (by_others or state.name in _FIXES):
+        ended = [rank for rank in self.workers if rank.exit_code != 0]
+        if ended and (by_others or state.name in _FIXES):
             # Slurm has killed the workers: their own exit statuses only show the signal.
-            ended = [rank for rank in self.workers if rank.exit_code != 0]
-            self.failure = lost_error(what, self._lines, self.workers, ended, fix) if ended else None
+            self.fail(lost_error(what, self._lines, self.workers, ended, fix))
         self._lose(what, fix)
 
 
 _FIXES = {
     "TIMEOUT": "Pass a longer `time`. With checkpoint_every, the same call with resume=True continues from "
     "the last checkpoint.",
-    "PREEMPTED": "Pass max_restarts: the job is then resubmitted, and continues from its last checkpoint.",
+    "PREEMPTED": "Pass failures=on_failure(max_restarts=3) and `checkpoint_every`: the job is then "
+    "resubmitted, and continues from its last checkpoint.",
     "OUT_OF_MEMORY": 'Ask for more memory, as in options={"mem-per-cpu": "8G"}, or pass smaller batches.',
 }
 
