@@ -14,11 +14,10 @@ from typing import Any
 
 import attrs
 
-from tfdistr.clusters import ssh
 from tfdistr.clusters.cluster import EngineCluster, number_of
 from tfdistr.clusters.environment import worker_defaults
+from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.hosts import of_this_process
-from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.ray import arguments as check
 from tfdistr.clusters.ray.workers import RayJob
 from tfdistr.clusters.remote_worker import RemoteWorker
@@ -117,7 +116,7 @@ class RayCluster(EngineCluster):
         for index, fact in enumerate(facts):
             # A runtime environment, or another node, may have its Python elsewhere.
             program = fact["python"] if command[0] == sys.executable else command[0]
-            guard = os.path.join(fact["core"], ssh.GUARD)
+            guard = os.path.join(fact["core"], PLACE)
             spec = {
                 "index": index, "host": fact["host"], "folder": os.getcwd(), "warm": None,
                 "command": [program, *command[1:], os.fspath(run_dir), str(index)],
@@ -128,7 +127,7 @@ class RayCluster(EngineCluster):
             if self.runtime_env and "working_dir" in self.runtime_env:
                 spec["folder"] = "."
             log = os.fspath(run_dir / "logs" / f"worker-{index}.log")
-            made.append({"guard": [fact["python"], "-I", "-S", guard], "log": log, "spec": spec})
+            made.append({"guard": [fact["python"], "-I", "-S", guard, "host"], "log": log, "spec": spec})
         return made
 
     def _of_this_process(self) -> dict[str, str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfdistr.clusters import after_exit
+from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
 from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, lost_error
 from tfdistr.errors import ClusterStartError
@@ -70,11 +69,7 @@ class BatchJob(Ranks):
         self._job = _submit([f"--chdir={os.getcwd()}", f"--output={output}", os.fspath(script)])
         self._submitted = time.monotonic()
         try:
-            self._canceller = subprocess.Popen(
-                [sys.executable, "-I", "-S", after_exit.__file__, str(os.getpid()), "cancel", self._job],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )  # fmt: skip
+            self._canceller = after_exit("cancel", self._job)
         except BaseException:
             ask("scancel", self._job)
             raise
