@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from tfdistr._version import __version__
 from tfdistr.cli.commands import add_command, add_commands
 from tfdistr.cli.flags import add_flag
-from tfdistr.cli.kubernetes.kubernetes_commands import add_kubernetes
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 from tfdistr.rendezvous.config import ClusterConfig, parse_tf_config
 from tfdistr.rendezvous.tf_config import load_json
@@ -83,7 +82,6 @@ def _parser() -> argparse.ArgumentParser:
     report = add_command(commands, "env", "print what a bug report needs", _report, text=_ENV)
     _add_timeout(report)
     add_commands(commands)
-    add_kubernetes(commands)
     return parser
 
 

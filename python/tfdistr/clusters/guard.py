@@ -256,10 +256,10 @@ def rank(run_dir: str) -> int:
     tell(pid=child.pid, step=os.environ.get("SLURM_STEP_ID", ""))
     warning = os.path.join(run_dir, WARNING)
     threading.Thread(target=_live, args=(tell, warning, child.pid), daemon=True).start()
-    status, signals = supervise(child, env, tell)
-    if status:
+    code, signals = supervise(child, env, tell)
+    if code:
         _linger(signals)
-    return status
+    return code
 
 
 def supervise(child: Any, env: Mapping[str, str], say: Any) -> tuple[int, list[int]]:

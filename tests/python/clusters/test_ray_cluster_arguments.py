@@ -70,7 +70,7 @@ def test_the_resources_of_a_worker() -> None:
         ),
         (
             {"address": "http://a"},
-            ['`address` must be the address of a Ray cluster, "auto" or "local".', 'Received: "http://a"',
+            ['`address` must be the address of a Ray cluster, "auto" or "local".', "Received: a text ('http://a')",
              'Fix: Pass address="10.0.0.1:6379", for example; "auto" is the Ray of this machine.'],
         ),
         (

@@ -54,10 +54,10 @@ def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
             "Received: no `nodes`, and no SLURM_JOB_ID in the environment",
             "Fix: Pass nodes=2, for example, or call it in an allocation of salloc or sbatch."]),
         ({"partition": "two words"}, [
-            "`partition` must be a Slurm name, without spaces.", 'Received: "two words"',
+            "`partition` must be a Slurm name, without spaces.", "Received: a text ('two words')",
             "Fix: Pass a partition that exists (sinfo, sacctmgr show associations), or leave it out."]),
         ({"time": "soon"}, [
-            "`time` must be a Slurm time limit.", 'Received: "soon"',
+            "`time` must be a Slurm time limit.", "Received: a text ('soon')",
             'Fix: Pass time="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.']),
         ({"options": ["mem"]}, [
             "`options` must map the long names of sbatch options to their values.", 'Received: ["mem"]',
