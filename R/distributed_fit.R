@@ -234,7 +234,7 @@ named_dots <- function(..., rule = "Further arguments must be named.", example =
   dots
 }
 
-# Refuses what the dots of a function have caught: an argument without a name, that is gone, or unknown.
+# Refuses what the dots of a function have caught: an argument without a name, or an unknown one.
 refuse_dots <- function(name, ..., call = rlang::caller_env()) {
   arguments <- names(formals(get(name, topenv())))
   place <- match("...", arguments)
@@ -244,8 +244,7 @@ refuse_dots <- function(name, ..., call = rlang::caller_env()) {
     example = paste(arguments[[place + 1L]], "= ..."), call = call
   )
   if (length(dots)) {
-    known <- as.list(arguments[-place])
-    with_conditions(call = call, core()$refuse_unknown(name, dictionary(lapply(dots, as_mapping)), known))
+    with_conditions(call = call, core()$refuse_unknown(name, names(dots)[[1L]], as.list(arguments[-place])))
   }
 }
 

@@ -58,7 +58,7 @@ NAMES = {
     "environment_of_r_worker": "r.functions",
     "error_for_r": "jobs.values_for_r",
     "find_package": "utils.packages",
-    "refuse_unknown": "utils.removed",
+    "refuse_unknown": "r.values",
     "with_placement": "jobs.strategies.model_parallel",
     # Clusters
     **ENGINES,

@@ -28,24 +28,6 @@ COLUMNS = ("strategy", "workers", "seconds_per_epoch", "examples_per_second", "l
 
 
 @dataclass(frozen=True)
-class PlannedRun:
-    """One training run of a comparison: a strategy on a number of workers.
-
-    Attributes:
-        strategy: The strategy, with its options.
-        workers: Number of workers.
-    """
-
-    strategy: Strategy
-    workers: int
-
-    @property
-    def ps(self) -> int:
-        """Number of parameter servers of the run."""
-        return self.strategy.ps
-
-
-@dataclass(frozen=True)
 class Measured:
     """The measurement of a run; ``Comparison`` describes the fields."""
 
@@ -98,25 +80,18 @@ class Comparison:
         return drawn
 
     def __str__(self) -> str:
-        head = ["strategy", "workers", "s/epoch", "examples/s", "loss"]
-        lines = [head]
+        width = max(len(row.strategy) for row in self.rows)
+        lines = [f"{'strategy':{width}}  workers  s/epoch  examples/s    loss"]
         for row in self.rows:
-            numbers = [
+            speed, rate, loss = (
                 "-" if value is None else f"{value:{form}}"
                 for value, form in (
                     (row.seconds_per_epoch, ".2f"), (row.examples_per_second, ",.0f"), (row.loss, ".4f"),
                 )
-            ]  # fmt: skip
-            lines.append([row.strategy, str(row.workers), *numbers, (row.error or "").partition("\n")[0]])
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-        return "\n".join(
-            "  ".join(
-                text.ljust(width) if column == 0 else text.rjust(width)
-                for column, (text, width) in enumerate(zip(line, widths, strict=False))
-            )
-            + "".join(f"  {error}" for error in line[len(head) :] if error)
-            for line in lines
-        )
+            )  # fmt: skip
+            line = f"{row.strategy:{width}}  {row.workers:7}  {speed:>7}  {rate:>10}  {loss:>6}"
+            lines.append(f"{line}  {row.error or ''}".partition("\n")[0].rstrip())
+        return "\n".join(lines)
 
 
 def compare_strategies(
@@ -158,7 +133,6 @@ def compare_strategies(
         >>> [(row.strategy, row.workers) for row in compared.rows]
         [('one_device', 1), ('multi_worker_mirrored', 1), ('multi_worker_mirrored', 2)]
     """
-    check(epochs, arguments)
     model = as_model_factory(model)
     return compare(
         lambda given: distributed_fit(model, x, y, **{"verbose": 0} | arguments, **given),
@@ -180,42 +154,8 @@ def compare(
 
     Args:
         train: Called with the arguments of ``distributed_fit()`` that the comparison chooses.
-        strategies: The strategies.
-        workers: The numbers of workers.
-        epochs: The number of epochs.
-        env: Environment variables for the workers.
         arguments: The names of the arguments that the user chooses.
         words: Returns the text of an error.
-
-    Raises:
-        ArgumentError: An argument is not of the form above.
-    """
-    check(epochs, arguments)
-    rows = []
-    for run in plan(strategies, workers):
-        with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:
-            given = {
-                "cluster": describe_local_cluster(run.workers, ps=run.ps, env=env),
-                "strategy": run.strategy, "epochs": epochs, "run_dir": os.path.join(folder, "run"),
-            }  # fmt: skip
-            try:
-                rows.append(measured(run, train(given)))
-            except ArgumentError:  # the other runs would fail, too
-                raise
-            except TfdistrError as error:
-                rows.append(Measured(run.strategy.name, run.workers, error=words(error)))
-    return Comparison(tuple(rows))
-
-
-def check(epochs: Any, arguments: Iterable[str]) -> None:
-    """Check the arguments that all runs of a comparison share.
-
-    Args:
-        epochs: Number of epochs.
-        arguments: Names of the further arguments of ``distributed_fit()``.
-
-    Raises:
-        ArgumentError: There are too few epochs, or the comparison itself sets one of the arguments.
     """
     check_int("epochs", epochs, minimum=2)
     fixed = [name for name in arguments if name in ("cluster", "strategy", "run_dir")]
@@ -225,38 +165,44 @@ def check(epochs: Any, arguments: Iterable[str]) -> None:
             received=", ".join(fixed),
             fix="Leave it out.",
         )
+    rows = []
+    for strategy, number in _runs(strategies, workers):
+        name = strategy.name
+        with tempfile.TemporaryDirectory(prefix="tfdistr-compare-") as folder:
+            given = {
+                "cluster": describe_local_cluster(number, ps=strategy.ps, env=env),
+                "strategy": strategy, "epochs": epochs, "run_dir": os.path.join(folder, "run"),
+            }  # fmt: skip
+            try:
+                fit = train(given)
+                rows.append(Measured(name, number, *speed_of(fit), loss=fit.metrics.get("loss")))
+            except ArgumentError:  # the other runs would fail, too
+                raise
+            except TfdistrError as error:
+                rows.append(Measured(name, number, error=words(error)))
+    return Comparison(tuple(rows))
 
 
-def plan(strategies: Any, workers: Any) -> list[PlannedRun]:
-    """The runs of a comparison, in order.
-
-    Raises:
-        ArgumentError: A strategy or an option does not exist, or a number of workers is not valid.
-    """
-    if isinstance(strategies, Mapping):
-        raise ArgumentError(
-            "`strategies` must be a list of strategies; each has its own options.",
-            received=repr(strategies),
-            fix='Pass strategies=["one_device", mirrored(devices=["cpu:0"])], for example.',
-        )
+def _runs(strategies: Any, workers: Any) -> list[tuple[Strategy, int]]:
+    """Return the strategy and the number of workers of each run."""
     one = isinstance(strategies, Strategy)
     chosen = [as_strategy(each) for each in ([strategies] if one else _listed(strategies))]
     numbers = sorted({check_int("workers", number) for number in _listed(workers)})
-    if not chosen or not numbers:
+    if not chosen or not numbers or isinstance(strategies, Mapping):
         raise ArgumentError(
-            "`strategies` and `workers` must each have at least one value.",
+            "`strategies` and `workers` must each be a value, or a list with at least one.",
             received=f"strategies={strategies!r}, workers={workers!r}",
-            fix='Pass strategies=["one_device", "multi_worker_mirrored"], workers=[1, 2], for example.',
+            fix='Pass strategies=["one_device", mirrored(devices=["cpu:0"])], workers=[1, 2], for example.',
         )
-    runs = []
-    for strategy in chosen:
-        tried = [1] if strategy.max_workers == 1 else numbers
-        runs += [PlannedRun(strategy, number) for number in tried]
-    return runs
+    return [
+        (strategy, number)
+        for strategy in chosen
+        for number in ([1] if strategy.max_workers == 1 else numbers)
+    ]
 
 
-def measured(run: PlannedRun, fit: FitResult) -> Measured:
-    """The measurement of a run."""
+def speed_of(fit: FitResult) -> tuple[float, float | None]:
+    """Return the seconds per epoch of a training run, and its examples per second, if they are known."""
     assert fit.run_dir is not None
     events = EventReader(fit.run_dir, len(fit.workers)).poll()
     seconds: dict[int, float] = {}
@@ -265,13 +211,7 @@ def measured(run: PlannedRun, fit: FitResult) -> Measured:
             seconds[event["epoch"]] = max(seconds.get(event["epoch"], 0.0), event["seconds"])
     per_epoch = statistics.median([seconds[epoch] for epoch in sorted(seconds)[1:]] or seconds.values())
     examples = next((event.get("examples") for event in events if event["event"] == "train_begin"), None)
-    return Measured(
-        run.strategy.name,
-        run.workers,
-        seconds_per_epoch=per_epoch,
-        examples_per_second=examples / per_epoch if examples else None,
-        loss=fit.metrics.get("loss"),
-    )
+    return per_epoch, examples / per_epoch if examples else None
 
 
 def _listed(value: Any) -> list[Any]:

@@ -16,13 +16,11 @@ from tfdistr.jobs.run import run_fit
 from tfdistr.jobs.strategies import Strategy
 from tfdistr.training.per_worker import PerWorker
 from tfdistr.training.recovery_options import Recovery
-from tfdistr.utils.removed import names_removed
 
 if TYPE_CHECKING:
     import keras
 
 
-@names_removed
 def distributed_fit(
     model: Callable[[], keras.Model] | keras.Model | FitResult,
     x: Any = None,

@@ -174,7 +174,7 @@ class Job:
 
     def guards(self) -> list[int]:
         """The guards of ranks."""
-        return [pid for pid, line in leftovers._processes() if "rank_guard.py rank" in line]
+        return [pid for pid, line in leftovers._processes() if "guard.py rank" in line]
 
     def checkpoints(self) -> set[object]:
         """The positions of its checkpoints."""

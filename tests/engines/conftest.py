@@ -5,6 +5,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "python" / "helpers"))
 
-from elsewhere import kubernetes, lab, net, ray
+from elsewhere import lab, net, ray
 
-__all__ = ["kubernetes", "lab", "net", "ray"]
+__all__ = ["lab", "net", "ray"]

@@ -15,9 +15,9 @@ def run_options(what: str, folder: Path) -> list[str]:
     return ["--run-dir", str(folder / "run"), *_restarts(what)]
 
 
-def kubernetes_options(what: str, folder: Path) -> list[str]:
-    """The options of `tfdistr kubernetes run`."""
-    return ["--log-dir", str(folder / "run" / "logs"), *_restarts(what)]
+def pods_options(what: str, folder: Path) -> list[str]:
+    """The options of job_of_pods.py."""
+    return [str(folder), "-n", "2", *_restarts(what)]
 
 
 def _restarts(what: str) -> list[str]:
@@ -35,6 +35,7 @@ class Engine:
         hosts: The host of each worker, where the engine says it.
         store: Where a store listens, and the name by which the workers find it.
         options: Options that the engine takes before a script, for what the job does and its folder.
+        killed: A pattern of what is said of worker 1 after SIGKILL.
     """
 
     clusters: Mapping[str, str] | None
@@ -43,6 +44,7 @@ class Engine:
     hosts: Sequence[str] | None = None
     store: tuple[str, str] = ("127.0.0.1", "127.0.0.1")
     options: Callable[[str, Path], list[str]] = run_options
+    killed: str = r"Worker 1 of 2 on \S+ was killed by SIGKILL"
 
     def command(self, language: str, what: str, folder: Path) -> list[str]:
         """The command of the job.

@@ -1,4 +1,4 @@
-"""The commands ``tfdistr run`` and ``tfdistr test``."""
+"""The commands ``tfdistr run``, ``tfdistr test`` and ``tfdistr kubernetes``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfdistr.cli.flags import add_flags, given, read_config
+from tfdistr.cli.kubernetes.pod_options import IMAGE, Pods
 from tfdistr.cli.script_options import Script, Workers
 from tfdistr.clusters.environment import check_env
 from tfdistr.errors import STOPPED_STATUS, ArgumentError, JobStoppedError, WorkerFailedError
@@ -27,6 +28,30 @@ Train a small model on one worker and on several, and compare. The exit status i
   tfdistr test                                  # two workers on this machine
   tfdistr test --hosts a,b -n 4
 """
+_KUBERNETES = """\
+Run a script of Python or R as the pods of an Indexed Job of Kubernetes. Inside, distributed_fit() without
+`cluster` trains on all pods.
+
+  tfdistr kubernetes containerfile                   # a Containerfile, for the image of the pods
+  tfdistr kubernetes write -n 4 train.py --epochs 2  # the manifests, for kubectl apply -f train.json
+"""
+#: Debian 13 with Python, R, and the checkout that is the context of the build.
+_CONTAINERFILE = """\
+# The image of the workers, for scripts of Python and R. Build it in a checkout of tfdistr:
+#   docker build -t {image} -f Containerfile .
+# For GPUs, install "/src[gpu]" below.
+FROM debian:trixie-slim
+RUN apt-get update \\
+ && apt-get install -y --no-install-recommends python3-venv r-base-core r-cran-cli r-cran-codetools \\
+    r-cran-jsonlite r-cran-rcpptoml r-cran-reticulate r-cran-rlang r-cran-withr \\
+ && rm -rf /var/lib/apt/lists/*
+COPY . /src
+RUN python3 -m venv /opt/tfdistr \\
+ && /opt/tfdistr/bin/pip install --no-cache-dir /src \\
+ && R CMD INSTALL /src \\
+ && rm -rf /src
+ENV PATH=/opt/tfdistr/bin:$PATH RETICULATE_PYTHON=/opt/tfdistr/bin/python LC_ALL=C.UTF-8
+"""
 _INTERRUPTED = "Interrupted: all workers were ended."
 _INTERRUPTED_STATUS = 130
 
@@ -37,6 +62,20 @@ def add_commands(commands: Any) -> None:
     run.add_argument("--config", metavar="FILE", help="a file with options, in TOML")
     words = "train a small model on several workers, and compare"
     add_command(commands, "test", words, _test, Workers, _TEST)
+    _add_kubernetes(commands)
+
+
+def _add_kubernetes(commands: Any) -> None:
+    parser = add_command(commands, "kubernetes", "run a script as the pods of a Job", text=_KUBERNETES)
+    within = parser.add_subparsers(required=True, metavar="COMMAND")
+    write = add_command(within, "write", "write the manifests of a script, for kubectl", _write, Pods)
+    write.add_argument("--output", metavar="FILE", help='by default NAME.json; "-": the standard output')
+    words = "write a Containerfile for the image of the pods"
+    container = add_command(within, "containerfile", words, _containerfile)
+    container.add_argument("--output", default="Containerfile", metavar="FILE", help="default: %(default)s")
+    worker = add_command(within, "worker", "what a pod runs", _worker)
+    worker.add_argument("script")
+    worker.add_argument("arguments", nargs=argparse.REMAINDER)
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -54,7 +93,19 @@ def _run(parsed: argparse.Namespace) -> int:
             "`tfdistr run` needs a script.", received="no script", fix="Write: tfdistr run -n 4 train.py"
         )
     script = Script(**options)
-    return exit_status(lambda: run_script(script, show), _INTERRUPTED)
+    try:
+        run_script(script, _show)
+    except KeyboardInterrupt:
+        print(_INTERRUPTED, file=sys.stderr)
+        return _INTERRUPTED_STATUS
+    except JobStoppedError as stopped:
+        print(stopped, file=sys.stderr)
+        return STOPPED_STATUS
+    except WorkerFailedError as error:
+        print(error, file=sys.stderr)
+        code = error.exit_code or 1
+        return code if code > 0 else 128 - code
+    return 0
 
 
 def _test(parsed: argparse.Namespace) -> int:
@@ -67,6 +118,32 @@ def _test(parsed: argparse.Namespace) -> int:
         return _INTERRUPTED_STATUS
     print(verdict)
     return 0 if verdict.ok else 1
+
+
+def _write(parsed: argparse.Namespace) -> int:
+    from tfdistr.cli.kubernetes.manifests import as_text, write_manifests
+
+    options, output = given(parsed, Pods), getattr(parsed, "output", None)
+    if output == "-":
+        print(as_text(Pods(**options)), end="")
+        return 0
+    path = write_manifests(output, **options)
+    print(f"Written: {path}. Start it with: kubectl apply -f {path}")
+    return 0
+
+
+def _containerfile(parsed: argparse.Namespace) -> int:
+    from tfdistr.cli.kubernetes.manifests import write_new
+
+    write_new(parsed.output, _CONTAINERFILE.format(image=IMAGE))
+    print(f"Written: {parsed.output}. In a checkout of tfdistr: docker build -t {IMAGE} -f {parsed.output} .")
+    return 0
+
+
+def _worker(parsed: argparse.Namespace) -> int:
+    from tfdistr.cli.kubernetes.pod import run_worker
+
+    return run_worker(parsed.script, parsed.arguments)
 
 
 def add_command(
@@ -93,30 +170,11 @@ def add_command(
     return parser
 
 
-def exit_status(job: Callable[[], object], interrupted: str) -> int:
-    """Run workers, print an error, and return the exit status: 0, or that of the first failed worker."""
-    try:
-        job()
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return _INTERRUPTED_STATUS
-    except JobStoppedError as stopped:
-        print(stopped, file=sys.stderr)
-        return STOPPED_STATUS
-    except WorkerFailedError as error:
-        print(error, file=sys.stderr)
-        code = error.exit_code or 1
-        return code if code > 0 else 128 - code
-    return 0
-
-
-def show(event: dict[str, Any]) -> None:
-    """Show the output, state and warnings of a worker, and restarts."""
-    kind, worker = event["event"], event.get("worker")
+def _show(event: dict[str, Any]) -> None:
+    """Show the output and warnings of a worker, and restarts."""
+    kind = event["event"]
     if kind == "log":
-        print(f"[worker {worker}] {event['line']}", flush=True)
-    elif kind == "state":
-        print(f"Worker {worker}: {event['state']}", file=sys.stderr, flush=True)
+        print(f"[worker {event['worker']}] {event['line']}", flush=True)
     elif kind == "warning":
         print(f"Warning: {event['message']}", file=sys.stderr, flush=True)
     elif kind == "restart":

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tfdistr._version import __version__
-from tfdistr.cli.commands import add_commands
+from tfdistr.cli.commands import add_command, add_commands
 from tfdistr.cli.flags import add_flag
-from tfdistr.cli.kubernetes.kubernetes_commands import add_kubernetes
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 from tfdistr.rendezvous.config import ClusterConfig, parse_tf_config
 from tfdistr.rendezvous.tf_config import load_json
@@ -78,13 +77,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tfdistr", description="Distributed training of Keras 3 models.")
     parser.add_argument("--version", action="version", version=f"tfdistr {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    server = commands.add_parser(
-        "server",
-        help="run a parameter server or a worker",
-        description=_SERVER,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    server.set_defaults(run=_serve)
+    _add_server(commands)
+    _add_doctor(commands)
+    report = add_command(commands, "env", "print what a bug report needs", _report, text=_ENV)
+    _add_timeout(report)
+    add_commands(commands)
+    return parser
+
+
+def _add_server(commands: Any) -> None:
+    server = add_command(commands, "server", "run a parameter server or a worker", _serve, text=_SERVER)
+    server.argument_default = None
     add_flag(server, "type", unlisted=["--job_name"], choices=("ps", "worker"), help="job of this process")
     add_flag(server, "index", unlisted=["--task_index"], type=int, help="its index in the job, from 0")
     server.add_argument(
@@ -102,13 +105,12 @@ def _parser() -> argparse.ArgumentParser:
         server, "chief_timeout", type=float, default=60.0, metavar="SECONDS",
         help="how long the chief may be gone before this process ends (default: %(default)g)",
     )  # fmt: skip
-    doctor = commands.add_parser(
-        "doctor",
-        help="look for what would keep a cluster from starting",
-        description=_DOCTOR,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    doctor.set_defaults(run=_examine)
+
+
+def _add_doctor(commands: Any) -> None:
+    words = "look for what would keep a cluster from starting"
+    doctor = add_command(commands, "doctor", words, _examine, text=_DOCTOR)
+    doctor.argument_default = None
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a file with TF_CONFIG")
     doctor.add_argument("--hosts", metavar="HOST,...", help="hosts for ssh_cluster(), instead of a TF_CONFIG")
     doctor.add_argument("--ssh", metavar="COMMAND", help="what reaches the hosts: a program and its options")
@@ -116,20 +118,15 @@ def _parser() -> argparse.ArgumentParser:
         doctor, "run_dir", metavar="FOLDER",
         help="the folder that all hosts must see (default: the working directory)",
     )  # fmt: skip
-    doctor.add_argument(
-        "--timeout", type=float, default=20.0, metavar="SECONDS",
-        help="how long a check may take (default: %(default)g)",
-    )  # fmt: skip
+    _add_timeout(doctor)
     doctor.add_argument("--json", action="store_true", help="print the rows as JSON")
-    report = commands.add_parser("env", help="print what a bug report needs", description=_ENV)
-    report.set_defaults(run=_report)
-    report.add_argument(
+
+
+def _add_timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--timeout", type=float, default=20.0, metavar="SECONDS",
         help="how long a check may take (default: %(default)g)",
     )  # fmt: skip
-    add_commands(commands)
-    add_kubernetes(commands)
-    return parser
 
 
 def _report(parsed: argparse.Namespace) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from argparse import REMAINDER
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from tfdistr.cli.flags import ENV, option, with_checks
-from tfdistr.cli.host_list import Hosts, read_hostfile
-from tfdistr.clusters.cluster import Cluster, check_workers, workers_of_each_host
+from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import check_env
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.clusters.slurm.cluster import slurm_cluster
@@ -26,6 +27,7 @@ from tfdistr.utils.arguments import (
     check_optional_int,
     check_optional_path,
     check_seconds,
+    read_text,
 )
 
 #: The kinds of scripts, by the end of their names.
@@ -89,12 +91,62 @@ def check_script(name: str, value: Any) -> str:
     return value
 
 
+# As mpiexec and others write them: "node-1", "node-1:2", "node-1 slots=2".
+_LINE = re.compile(
+    r"(?P<host>\[[^\]\s]+\]|[^\s:#=]+)(?:\s*:\s*(?P<count>\d+)|\s+slots\s*=\s*(?P<slots>\d+))?\Z"
+)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Hosts with the same number of workers on each.
+
+    Args:
+        each: The number of workers on each; None if the hosts do not say it.
+    """
+
+    names: Sequence[str]
+    each: int | None = None
+
+
+def read_hostfile(path: str) -> Hosts:
+    """Read a file with a host on each line; "#" begins a comment."""
+    text_of_file = read_text(
+        path,
+        rule="`hostfile` must name a file that can be read.",
+        fix="Write a host on each line: node-1 slots=2",
+    )
+    hosts: dict[str, int | None] = {}
+    for number, line in enumerate(text_of_file.splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        found = _LINE.match(text)
+        if found is None or found["host"].strip("[]") in hosts:
+            raise ArgumentError(
+                "Each line of a hostfile must have one host, which no other line has.",
+                received=f"line {number} of {path}: {text}",
+                fix="Write it like: node-1 slots=2",
+            )
+        count = found["count"] or found["slots"]
+        hosts[found["host"].strip("[]")] = None if count is None else int(count)  # ssh takes no brackets
+    numbers = set(hosts.values())
+    if len(numbers) != 1 or 0 in numbers:
+        raise ArgumentError(
+            "A hostfile must have at least one host, and the same number of workers for all.",
+            received=", ".join(f"{host}: {'no number' if n is None else n}" for host, n in hosts.items())
+            or f"{path} without a host",
+            fix="Write a host on each line, each with the same slots=, or without it.",
+        )
+    return Hosts(tuple(hosts), numbers.pop())
+
+
 @attrs.frozen(kw_only=True, field_transformer=with_checks)
 class Workers:
     """The workers that run a script, or a test."""
 
     workers: int | None = option(
-        check_workers, also=["-n"],
+        check_optional_int, also=["-n"],
         help="workers on all hosts together (default: 2 here, or with --gpus-per-worker as many as there are "
         "GPUs for; one on each host; in a Slurm allocation as it says)",
     )  # fmt: skip

@@ -219,21 +219,6 @@ class EngineCluster(Cluster):
         ]
 
 
-def check_workers(name: str, workers: Any) -> int | None:
-    """Return the number of workers; None if the user gives none.
-
-    Raises:
-        ArgumentError: It is not a number, or a word of earlier versions.
-    """
-    if isinstance(workers, str) and workers == "gpus":
-        raise ArgumentError(
-            f'`{name}` has no value "gpus" any more.',
-            received=f'{name}="gpus"',
-            fix="Pass gpus_per_worker=1 instead, which starts a worker for each GPU.",
-        )
-    return check_optional_int(name, workers)
-
-
 def workers_of_each_host(workers: Any, workers_per_host: Any, hosts: int, what: str = "host") -> int:
     """Return the number of workers on each host, from the number of all workers or of those on a host.
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tfdistr.clusters.guard import MARK
 from tfdistr.clusters.hosts import not_started, unseen_run_dir
-from tfdistr.clusters.rank_guard import MARK
 from tfdistr.clusters.worker_process import log_path, server_lost_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.utils.log_tail import LineReader
@@ -213,10 +213,10 @@ class RemoteJob:
             worker.end(1)
 
 
-def message_in(line: str, mark: str = MARK) -> dict[str, Any]:
+def message_in(line: str) -> dict[str, Any]:
     """Return the message in a line; empty for other lines, such as those of a login shell."""
     with contextlib.suppress(ValueError, TypeError):
-        return dict(json.loads(line.removeprefix(mark))) if line.startswith(mark) else {}
+        return dict(json.loads(line.removeprefix(MARK))) if line.startswith(MARK) else {}
     return {}
 
 

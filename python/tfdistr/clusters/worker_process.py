@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
-from tfdistr.clusters.rank_guard import end_group_with_this
+from tfdistr.clusters.guard import end_group_with_this
 from tfdistr.errors import TfdistrError, WorkerFailedError
 from tfdistr.fork_server.client import Forked, Refused, cold_start
 from tfdistr.utils.interrupts import uninterrupted

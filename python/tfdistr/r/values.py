@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -141,4 +142,15 @@ def refuse_encoding(name: str, shown: str) -> NoReturn:
         f"`{name}` must hold text whose encoding R knows.",
         received=f"{shown}, whose bytes are not text in its encoding",
         fix='Read it with the right encoding, or convert it by iconv(x, "latin1", "UTF-8"), for example.',
+    )
+
+
+def refuse_unknown(function: str, name: str, known: Sequence[str]) -> NoReturn:
+    """Refuse an argument that an R function has caught by its dots; ``known`` are those that it has."""
+    longer = [one for one in known if one.startswith(name)]
+    near = longer or difflib.get_close_matches(name, known, n=1)
+    raise ArgumentError(
+        f"{function}() has no argument `{name}`.",
+        received=name,
+        fix=f"Write {near[0]}." if near else f"Its arguments are {', '.join(known)}.",
     )

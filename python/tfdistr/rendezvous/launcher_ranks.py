@@ -1,6 +1,6 @@
 """The rank and the number of ranks that a launcher passes to its processes.
 
-This file is also run by its path and uses the standard library only, as rank_guard.py does.
+This file is also run by its path and uses the standard library only, as guard.py does.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.rank_guard import HEARTBEAT
+from tfdistr.clusters.guard import HEARTBEAT
 from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
     STOPPED_STATUS,

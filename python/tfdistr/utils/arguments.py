@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,15 @@ def check_optional_path(name: str, value: Any) -> str | os.PathLike[str] | None:
     raise ArgumentError(
         f"`{name}` must be a path.", received=repr(value), fix=f'Pass {name}="results", for example.'
     )
+
+
+def check_text(
+    name: str, value: Any, form: re.Pattern[str], *, rule: str, fix: str, longest: float = math.inf
+) -> str | None:
+    """Return ``value``, if it is None or a text of this form; ``rule`` says what it must be."""
+    if value is None or (isinstance(value, str) and form.fullmatch(value) and len(value) <= longest):
+        return value
+    raise ArgumentError(f"`{name}` must be {rule}.", received=describe(value), fix=fix)
 
 
 def check_seconds(name: str, value: Any, *, example: str = "60.0") -> float:

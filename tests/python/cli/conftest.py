@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from elsewhere import kubernetes, lab, net
+from elsewhere import lab, net
 from launched import is_there
 from scripts import PID, pids
 
-__all__ = ["kubernetes", "lab", "net", "start"]
+__all__ = ["lab", "net", "start"]
 
 Start = Callable[..., subprocess.Popen[str]]
 

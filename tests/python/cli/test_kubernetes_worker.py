@@ -82,7 +82,7 @@ def test_only_a_pod_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(caught.value).splitlines() == [
         "`tfdistr kubernetes worker` is what a pod of `tfdistr kubernetes` runs.",
         "Received: a process without the variables of such a pod",
-        "Fix: Write: tfdistr kubernetes run -n 4 train.py",
+        "Fix: Write: tfdistr kubernetes write -n 4 train.py",
     ]
 
 

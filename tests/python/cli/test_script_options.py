@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from tfdistr.cli.flags import add_flags, given, option, read_config, with_checks
-from tfdistr.cli.kubernetes.pod_options import FollowedPods
+from tfdistr.cli.kubernetes.pod_options import Pods
 from tfdistr.cli.main import run
 from tfdistr.cli.script_options import Script, Workers
 from tfdistr.clusters.local.cluster import LocalCluster
@@ -129,12 +129,6 @@ def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
             "Give the hosts as a list or as a file, not as both.",
             "hosts=['a'] and hostfile='hosts'",
             "Leave one of them out.",
-        ),
-        (
-            {"workers": "gpus"},
-            '`workers` has no value "gpus" any more.',
-            'workers="gpus"',
-            "Pass gpus_per_worker=1 instead, which starts a worker for each GPU.",
         ),
         (
             {"hostfile": "no-such-file"},
@@ -283,7 +277,7 @@ def test_a_new_option_is_one_field(tmp_path, capsys):
     assert "argument -z/--nap-time: invalid float value: 'long'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "others"), [(Script, {"rscript"}), (FollowedPods, {"_token"})])
+@pytest.mark.parametrize(("options", "others"), [(Script, {"rscript"}), (Pods, {"_token"})])
 def test_each_option_is_on_the_command_line(options, others):
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     add_flags(parser, options)

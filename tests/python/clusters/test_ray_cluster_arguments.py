@@ -1,5 +1,6 @@
 """ray_cluster(): its arguments, and what a launcher makes of what Ray says. No Ray is needed."""
 
+import inspect
 import json
 import math
 import os
@@ -12,12 +13,11 @@ from typing import Any
 import pytest
 
 import tfdistr
-from tfdistr.clusters.rank_guard import MARK
+from tfdistr.clusters.guard import MARK, say
 from tfdistr.clusters.ray import cluster as ray_cluster_module
 from tfdistr.clusters.ray import driver
 from tfdistr.clusters.ray.cluster import ray_cluster
 from tfdistr.clusters.ray.driver import room
-from tfdistr.clusters.ssh import guard as ssh_guard
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.supervision.supervisor import run_workers
@@ -70,7 +70,7 @@ def test_the_resources_of_a_worker() -> None:
         ),
         (
             {"address": "http://a"},
-            ['`address` must be the address of a Ray cluster, "auto" or "local".', 'Received: "http://a"',
+            ['`address` must be the address of a Ray cluster, "auto" or "local".', "Received: a text ('http://a')",
              'Fix: Pass address="10.0.0.1:6379", for example; "auto" is the Ray of this machine.'],
         ),
         (
@@ -142,7 +142,7 @@ def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         2, cores_per_worker=3, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}}
     )
     starts = cluster.starts(facts, [sys.executable, "-m", "worker"], tmp_path)
-    assert starts[1]["guard"] == ["/2/python", "-I", "-S", "/x/clusters/ssh/guard.py"]
+    assert starts[1]["guard"] == ["/2/python", "-I", "-S", "/x/clusters/guard.py", "host"]
     spec = starts[1]["spec"]
     assert spec["command"] == ["/2/python", "-m", "worker", str(tmp_path), "1"]
     assert spec["loopback"] is None
@@ -166,7 +166,7 @@ def fail(
     **options: Any,
 ) -> ClusterStartError | WorkerFailedError:  # fmt: skip
     program = tmp_path / "driver.py"
-    lines = "".join(f"{driver.MARK}{json.dumps(each)}\n" for each in said)
+    lines = "".join(f"{MARK}{json.dumps(each)}\n" for each in said)
     program.write_text(
         f"import sys\nsys.stdin.readline()\nsys.stdout.write({lines!r})\nsys.stdout.flush()\n{then}"
     )
@@ -290,9 +290,10 @@ def test_the_guard_of_a_worker_says_why_other_machines_reach_it(
         "env": {"TFDISTR_LOOPBACK": way} if way else {}, "silence": 60.0,
         "loopback": str(Path(tfdistr.__file__).parent),
     }  # fmt: skip
+    program = [sys.executable, "-I", "-S", inspect.getfile(say), "host"]
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", ssh_guard.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "PATH": str(tmp_path)},
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PATH": str(tmp_path)},
     ) as guard:  # fmt: skip
         assert guard.stdin is not None
         guard.stdin.write(json.dumps(spec) + "\n")  # its end would be that of the launcher

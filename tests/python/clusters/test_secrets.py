@@ -11,7 +11,7 @@ import hosts
 import pytest
 from observed import containing, wait_for
 
-from tfdistr.clusters import rank_guard
+from tfdistr.clusters import guard
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.clusters.ray import driver
 from tfdistr.clusters.ray.cluster import ray_cluster
@@ -146,7 +146,7 @@ def test_slurm_has_it_in_one_private_file(
     processes = slurm_cluster(2, env={"TOKEN": word}).start([sys.executable, "-c", ""], run_dir)
     try:
         wait_for(lambda: told.exists() and program in told.read_text(), 60, program)
-        private = run_dir / rank_guard.SPEC
+        private = run_dir / guard.SPEC
         assert containing(word, everybody(), tmp_path) == [str(private)]
         assert private.stat().st_mode & 0o777 == 0o600
         (environment, _) = json.loads(private.read_text())["environments"]
@@ -174,7 +174,7 @@ def test_ray_gets_it_by_no_file_and_no_command_line(tmp_path: Path, monkeypatch:
     run_dir, word, tokens = tmp_path / "run", secrets.token_hex(16), tmp_path / "tokens"
     run_dir.mkdir(mode=0o700)
     program = tmp_path / "driver.py"
-    program.write_text(f"MARK = {driver.MARK!r}\n{DRIVER}")
+    program.write_text(f"MARK = {guard.MARK!r}\n{DRIVER}")
     monkeypatch.setattr(driver, "__file__", str(program))
     cluster = ray_cluster(2, address="local", env={"TOKEN": word})
     processes = cluster.start([sys.executable, "-c", ""], run_dir)

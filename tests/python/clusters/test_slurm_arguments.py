@@ -1,5 +1,6 @@
 """What slurm_cluster() takes, what it asks Slurm for, and how its errors read. Without Slurm."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from launched import wait_for
 
 import tfdistr
-from tfdistr.clusters import after_exit
+from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
@@ -53,10 +54,10 @@ def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
             "Received: no `nodes`, and no SLURM_JOB_ID in the environment",
             "Fix: Pass nodes=2, for example, or call it in an allocation of salloc or sbatch."]),
         ({"partition": "two words"}, [
-            "`partition` must be a Slurm name, without spaces.", 'Received: "two words"',
+            "`partition` must be a Slurm name, without spaces.", "Received: a text ('two words')",
             "Fix: Pass a partition that exists (sinfo, sacctmgr show associations), or leave it out."]),
         ({"time": "soon"}, [
-            "`time` must be a Slurm time limit.", 'Received: "soon"',
+            "`time` must be a Slurm time limit.", "Received: a text ('soon')",
             'Fix: Pass time="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.']),
         ({"options": ["mem"]}, [
             "`options` must map the long names of sbatch options to their values.", 'Received: ["mem"]',
@@ -260,9 +261,9 @@ def test_the_state_of_a_job(output: str, error: str, state: str, monkeypatch: py
 def test_a_rank_that_its_guard_reports_as_stopped_is_stopped(tmp_path: Path) -> None:
     guard = """
 import signal
-from tfdistr.clusters.rank_guard import _say, start, watch
+from tfdistr.clusters.guard import say, start, watch
 child = start(["sleep", "60"])
-watch(child.pid, iter([True, False, 0]), first=signal.SIGTERM, then=signal.SIGKILL, grace=1, say=_say)
+watch(child.pid, iter([True, False, 0]), first=signal.SIGTERM, then=signal.SIGKILL, grace=1, say=say)
 """
     reports = subprocess.run([sys.executable, "-c", guard], capture_output=True, text=True, check=True).stdout
     (rank,) = ranks(tmp_path, 11)
@@ -329,7 +330,7 @@ def test_the_canceller_waits_for_the_end_of_its_parent(tmp_path: Path) -> None:
     program = (
         "import os, subprocess, sys; "
         "subprocess.Popen([sys.executable, '-I', '-S', "
-        f"{after_exit.__file__!r}, str(os.getpid()), 'cancel', '12']); "
+        f"{inspect.getfile(after_exit)!r}, 'after', str(os.getpid()), 'cancel', '12']); "
         "sys.stdin.read()"
     )
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -16,7 +16,7 @@ import pytest
 import slurm_lab
 from launched import command, is_there, processes_of, wait_for, when_ready
 
-from tfdistr.clusters.rank_guard import HEARTBEAT
+from tfdistr.clusters.guard import HEARTBEAT
 from tfdistr.clusters.slurm.cluster import SlurmCluster, slurm_cluster
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 

@@ -1,16 +1,10 @@
-"""Hosts, a Slurm, a Kubernetes and Ray for the tests that start workers there; else the tests are skipped."""
+"""Hosts, a Slurm and Ray for the tests that start workers there; else the tests are skipped."""
 
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import hosts
-import kubectl
-import netns
 import pytest
 import slurm_lab
 from ray_nodes import CPUS, Ray
@@ -34,29 +28,6 @@ def lab() -> Iterator[slurm_lab.Lab]:
         pytest.skip(f"no Slurm to test with: {reason}")
     with slurm_lab.lab() as made:
         yield made
-
-
-@dataclass(frozen=True)
-class Kubernetes:
-    """A Kubernetes whose `kubectl` is on the PATH of ``env``; ``folder`` has its objects."""
-
-    folder: Path
-    env: dict[str, str]
-
-
-@pytest.fixture
-def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Kubernetes:
-    """A Kubernetes for one Job."""
-    reason = netns.missing()
-    if reason:
-        pytest.skip(f"no pods to test with: {reason}")
-    folder = tmp_path_factory.mktemp("kubernetes")
-    program = folder / "bin" / "kubectl"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl.__file__} "$@"\n')
-    program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    return Kubernetes(folder, {"PATH": path, "KUBECTL_FOLDER": str(folder)})
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from tfdistr.clusters.local.cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.r.messages import in_r
-from tfdistr.r.values import for_r, seed_of_r
+from tfdistr.r.values import for_r, refuse_unknown, seed_of_r
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.utils.arguments import check_bool, check_choice, check_int, check_optional_path, check_positive
 from tfdistr.utils.describe import ValueOfR, describe
@@ -104,3 +104,15 @@ def test_what_is_no_path_is_refused(value):
     assert caught.value.message == "`output` must be a path."
     assert caught.value.received == repr(value)
     assert caught.value.fix == 'Pass output="results", for example.'
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("epoch", "Write epochs."), ("corse", "Write cores."), ("zzz", "Its arguments are x, epochs, cores.")],
+)
+def test_an_unknown_argument_of_an_r_function(name, fix):
+    with pytest.raises(ArgumentError) as caught:
+        refuse_unknown("distributed_fit", name, ["x", "epochs", "cores"])
+    assert str(caught.value).splitlines() == [
+        f"distributed_fit() has no argument `{name}`.", f"Received: {name}", f"Fix: {fix}",
+    ]  # fmt: skip

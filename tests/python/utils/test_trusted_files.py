@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import tfdistr
+from tfdistr.clusters.guard import MARK, SPEC
+from tfdistr.clusters.guard import __file__ as guard
 from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.clusters.rank_guard import MARK, SPEC
-from tfdistr.clusters.rank_guard import __file__ as guard
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrError
 from tfdistr.fork_server import servers
 from tfdistr.jobs.result_files import load_history

@@ -12,7 +12,6 @@ from tfdistr.cli.kubernetes.pod import MESSAGE, PEER_STATUS
 from tfdistr.cli.kubernetes.pod_options import Pods
 from tfdistr.errors import STOPPED_STATUS, ArgumentError
 from tfdistr.rendezvous.pods import HOSTS, PORT, RUN_DIR, WORKERS
-from tfdistr.utils.removed import names_removed
 from tfdistr.utils.trusted_files import create_private
 
 _LISTENS = 2222
@@ -21,7 +20,6 @@ _QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY"
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 
 
-@names_removed
 def kubernetes_manifests(
     script: str,
     workers: int = 2,

@@ -42,7 +42,7 @@ def run_worker(script: str, arguments: list[str]) -> int:
         raise ArgumentError(
             "`tfdistr kubernetes worker` is what a pod of `tfdistr kubernetes` runs.",
             received="a process without the variables of such a pod",
-            fix="Write: tfdistr kubernetes run -n 4 train.py",
+            fix="Write: tfdistr kubernetes write -n 4 train.py",
         )
     check_script("script", script)
     run_dir = tempfile.mkdtemp(prefix="tfdistr-")

@@ -19,7 +19,7 @@ from tfdistr.clusters.environment import check_env
 from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.pods import INDEX
 from tfdistr.rendezvous.token import TOKEN
-from tfdistr.utils.arguments import check_bool, check_int, check_optional_int, check_optional_seconds
+from tfdistr.utils.arguments import check_bool, check_int, check_optional_int, check_text
 from tfdistr.utils.describe import describe
 
 #: The image that the Containerfile of ``tfdistr kubernetes containerfile`` makes.
@@ -29,7 +29,8 @@ _LONGEST_SCRIPT = 1_000_000  # a ConfigMap has at most 1 MiB
 # A Service needs a letter at the beginning (RFC 1035).
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MEMORY = re.compile(r"\d+(\.\d+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?")
+_MEMORY = re.compile(r"(?=[0.]*[1-9])\d+(\.\d+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?")
+_WORD = re.compile(r"\S+")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _SECRET = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]{0,252}")  # also a key of a Secret
 
@@ -42,40 +43,19 @@ def label_of(path: str) -> str:
     return words[:40].strip("-")
 
 
-def _name(name: str, value: Any, example: str, form: re.Pattern[str], longest: int) -> str:
-    if not isinstance(value, str) or not form.fullmatch(value) or len(value) > longest:
-        begin = "a letter at the beginning" if form is _LABEL else "no '-' at the ends"
-        raise ArgumentError(
-            f"`{name}` must be a name of Kubernetes: lower-case letters, digits and '-', with {begin}, and "
-            f"at most {longest} characters.",
-            received=describe(value),
-            fix=f'Pass {name}="{example}", for example.',
-        )
-    return value
-
-
-def _memory(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not _MEMORY.fullmatch(value) or not float(value.rstrip("KMGTPEik")):
-        raise ArgumentError(
-            "`memory` must be an amount of Kubernetes: a number above 0, and Ki, Mi, Gi, Ti, k, M, G or T.",
-            received=describe(value),
-            fix='Pass memory="8Gi", for example.',
-        )
-    return value
+def _name(name: str, value: str | None, form: re.Pattern[str], longest: int) -> None:
+    """Check a name that Kubernetes gives to an object, or None."""
+    begin = "a letter at the beginning" if form is _LABEL else "no '-' at the ends"
+    rule = (
+        f"a name of Kubernetes: lower-case letters, digits and '-', with {begin}, and at most {longest} "
+        "characters"
+    )
+    check_text(name, value, form, rule=rule, fix=f'Pass {name}="digits", for example.', longest=longest)
 
 
 def _image(name: str, value: Any) -> str:
-    if value is None:
-        return IMAGE
-    if not isinstance(value, str) or not re.fullmatch(r"\S+", value):
-        raise ArgumentError(
-            "`image` must be the name of an image of a container.",
-            received=describe(value),
-            fix=f'Pass image="registry.example.org/{IMAGE}", for example.',
-        )
-    return value
+    fix = f'Pass image="registry.example.org/{IMAGE}", for example.'
+    return check_text(name, value, _WORD, rule="the name of an image of a container", fix=fix) or IMAGE
 
 
 def _run_dir(name: str, value: Any) -> str | None:
@@ -150,81 +130,35 @@ def _is_utf_8(text: str) -> bool:
 
 
 @attrs.frozen(kw_only=True, field_transformer=with_checks)
-class Pods:
-    """A script, and the pods that run it. `kubernetes_manifests` describes the arguments."""
+class Container:
+    """A script, and the container that runs it in each pod."""
 
     script: str = option(default=attrs.NOTHING, help="a file of Python (.py) or R (.R)", positional={})
     arguments: tuple[str, ...] = option(
         check_arguments, default=(), help="the arguments of the script", positional={"nargs": REMAINDER}
     )
-    workers: int = option(check_int, default=2, help="the number of pods", also=["-n"])
-    name: str = option(
-        default=attrs.NOTHING, help="the name of the objects (default: from the name of the script)"
-    )
-    namespace: str | None = option(help="default: the namespace of kubectl")
     image: str = option(_image, help="the image of the pods")
     in_image: bool = option(check_bool, default=False, help="the script is a path in the image")
     cores_per_worker: int | None = option(check_optional_int, help="cores of a pod")
-    memory: str | None = option(_memory, help="memory of a pod, such as 8Gi", metavar="AMOUNT")
+    memory: str | None = option(
+        check_text, _MEMORY, help="memory of a pod, such as 8Gi", metavar="AMOUNT",
+        rule="an amount of Kubernetes: a number above 0, and Ki, Mi, Gi, Ti, k, M, G or T",
+        fix='Pass memory="8Gi", for example.',
+    )  # fmt: skip
     gpus_per_worker: int = option(check_int, minimum=0, default=0, help="NVIDIA GPUs of a pod")
-    volume: str | None = option(help="a PersistentVolumeClaim for checkpoints", metavar="CLAIM")
-    run_dir: str | None = option(_run_dir, help="the folder of the checkpoints in the volume", metavar="DIR")
-    max_restarts: int = option(
-        check_int, minimum=0, default=0, help="how often the workers start again after a failure"
-    )
-    grace_period: int = option(
-        check_int, default=120, help="time to save a checkpoint after SIGTERM", metavar="SECONDS"
-    )
     env: Mapping[str, str] = attrs.field(factory=dict, converter=_variables, repr=False, metadata=ENV)
     secret_env: Mapping[str, str] = option(
         _secret_variables, default=(), repr=False, metavar="NAME", action="append",
         help="a variable of this environment that a Secret brings to the workers; repeat it",
     )  # fmt: skip
-    _token: str = attrs.field(
-        init=False, repr=False, factory=lambda: os.environ.get(TOKEN) or secrets.token_hex(16)
-    )
-
-    @property
-    def secret_variables(self) -> dict[str, str]:
-        """The variables of the Secret, among them the token that the workers prove to each other."""
-        # A single worker joins no others. ``env`` may have a token, or the empty text: no token.
-        token = {} if self.workers == 1 or TOKEN in self.env else {TOKEN: self._token}
-        return {**token, **self.secret_env}
-
-    @name.default
-    def _of_script(self) -> str:
-        return label_of(self.script)
 
     def __attrs_post_init__(self) -> None:
-        self._check_script()
-        # The name of a pod's host has the index, too.
-        longest = _LONGEST_LABEL - 1 - len(str(self.workers - 1))
-        _name("name", self.name, "digits", _LABEL, longest)
-        for argument_, value in (("namespace", self.namespace), ("volume", self.volume)):
-            if value is not None:
-                form, most = (_LABEL, 63) if argument_ == "namespace" else (_SUBDOMAIN, 253)
-                _name(argument_, value, "digits", form, most)
-        if (self.volume is None) != (self.run_dir is None):
-            raise ArgumentError(
-                "`volume` and `run_dir` belong together: the claim of a volume, and the folder of the "
-                "checkpoints in it.",
-                received=f"volume={self.volume!r} and run_dir={self.run_dir!r}",
-                fix='Pass for example volume="checkpoints", run_dir="digits".',
-            )
         if twice := sorted(self.env.keys() & self.secret_env.keys()):
             raise ArgumentError(
                 "A variable must be in `env` or in `secret_env`, not in both.",
                 received=f"{', '.join(twice)} in both",
                 fix="Leave it out of `env`, which other users of Kubernetes can read.",
             )
-        if self.gpus_per_worker > 1 and self.workers > 1:
-            raise ArgumentError(
-                "Each of several workers trains on one GPU.",
-                received=f"gpus_per_worker={self.gpus_per_worker} and workers={self.workers}",
-                fix=f"Pass gpus_per_worker=1 and workers={self.gpus_per_worker * self.workers}.",
-            )
-
-    def _check_script(self) -> None:
         if self.in_image:
             if not str(self.script).startswith("/") or Path(self.script).suffix.lower() not in LANGUAGES:
                 raise ArgumentError(
@@ -244,10 +178,54 @@ class Pods:
 
 
 @attrs.frozen(kw_only=True, field_transformer=with_checks)
-class FollowedPods(Pods):
-    """A script, and the pods that run it while `tfdistr kubernetes run` follows them."""
+class Pods(Container):
+    """The pods of a script. `kubernetes_manifests` describes the arguments."""
 
-    log_dir: str | None = option(help="a folder for the logs of the workers", metavar="DIR")
-    start_timeout: float | None = option(
-        check_optional_seconds, help="how long pods may wait for nodes and images (default: no limit)"
+    workers: int = option(check_int, default=2, help="the number of pods", also=["-n"])
+    name: str = option(
+        default=attrs.NOTHING, help="the name of the objects (default: from the name of the script)"
     )
+    namespace: str | None = option(help="default: the namespace of kubectl")
+    volume: str | None = option(help="a PersistentVolumeClaim for checkpoints", metavar="CLAIM")
+    run_dir: str | None = option(_run_dir, help="the folder of the checkpoints in the volume", metavar="DIR")
+    max_restarts: int = option(
+        check_int, minimum=0, default=0, help="how often the workers start again after a failure"
+    )
+    grace_period: int = option(
+        check_int, default=120, help="time to save a checkpoint after SIGTERM", metavar="SECONDS"
+    )
+    _token: str = attrs.field(
+        init=False, repr=False, factory=lambda: os.environ.get(TOKEN) or secrets.token_hex(16)
+    )
+
+    @property
+    def secret_variables(self) -> dict[str, str]:
+        """The variables of the Secret, among them the token that the workers prove to each other."""
+        # A single worker joins no others. ``env`` may have a token, or the empty text: no token.
+        token = {} if self.workers == 1 or TOKEN in self.env else {TOKEN: self._token}
+        return {**token, **self.secret_env}
+
+    @name.default
+    def _of_script(self) -> str:
+        return label_of(self.script)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        # The name of a pod's host has the index, too.
+        longest = _LONGEST_LABEL - 1 - len(str(self.workers - 1))
+        _name("name", self.name, _LABEL, longest)
+        _name("namespace", self.namespace, _LABEL, _LONGEST_LABEL)
+        _name("volume", self.volume, _SUBDOMAIN, 253)
+        if (self.volume is None) != (self.run_dir is None):
+            raise ArgumentError(
+                "`volume` and `run_dir` belong together: the claim of a volume, and the folder of the "
+                "checkpoints in it.",
+                received=f"volume={self.volume!r} and run_dir={self.run_dir!r}",
+                fix='Pass for example volume="checkpoints", run_dir="digits".',
+            )
+        if self.gpus_per_worker > 1 and self.workers > 1:
+            raise ArgumentError(
+                "Each of several workers trains on one GPU.",
+                received=f"gpus_per_worker={self.gpus_per_worker} and workers={self.workers}",
+                fix=f"Pass gpus_per_worker=1 and workers={self.gpus_per_worker * self.workers}.",
+            )

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster, EngineCluster, check_workers, number_of
+from tfdistr.clusters.cluster import Cluster, EngineCluster, number_of
 from tfdistr.clusters.environment import check_env, unset, worker_defaults
 from tfdistr.clusters.resources import (
     GROWTH,
@@ -252,7 +252,7 @@ def describe_local_cluster(
     each = check_optional_int("gpus_per_worker", gpus_per_worker, minimum=0)
     there = visible_gpus(check_env(env)) if each else ()
     by_default = max(1, len(there) // each) if each else 2
-    count = check_workers("workers", workers) or by_default
+    count = check_optional_int("workers", workers) or by_default
     if each and count * each > len(there):
         raise ArgumentError(
             "`gpus_per_worker` times the workers of a machine must be at most its visible GPUs.",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import math
 import os
 import pickle
 import re
@@ -14,20 +16,18 @@ from typing import Any
 
 import attrs
 
-from tfdistr.clusters import ssh
 from tfdistr.clusters.cluster import EngineCluster, number_of
 from tfdistr.clusters.environment import worker_defaults
+from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.hosts import of_this_process
-from tfdistr.clusters.rank_guard import HEARTBEAT
-from tfdistr.clusters.ray import arguments as check
 from tfdistr.clusters.ray.workers import RayJob
 from tfdistr.clusters.remote_worker import RemoteWorker
-from tfdistr.errors import ClusterStartError
+from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, check_choice, check_int
-from tfdistr.utils.removed import names_removed
+from tfdistr.schemas import show
+from tfdistr.utils.arguments import argument, check_choice, check_int, check_text
 
 _CORE = Path(__file__).resolve().parents[2]
 _LOOPBACK = "127.0.0.1"
@@ -39,20 +39,92 @@ _OF_RAY = re.compile(
 _OF_RUNTIME_ENV = re.compile(r"PATH|PYTHONPATH|VIRTUAL_ENV|CONDA_.*|LD_LIBRARY_PATH")
 
 
+# How Ray spreads the workers over its nodes.
+_STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+# The resources that all engines have, and their arguments.
+_SHARED = {"CPU": ("cores", "cores_per_worker"), "GPU": ("GPUs", "gpus_per_worker")}
+_ADDRESS = re.compile(r"local|auto|(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", re.ASCII)
+
+
+def _resources(name: str, value: Any) -> dict[str, float]:
+    """Return what each worker needs beside cores and GPUs, as numbers by the names that Ray gives to them."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ArgumentError(
+            f"`{name}` must map names of Ray resources to amounts.",
+            received=show(value),
+            fix=f'Pass {name}={{"memory": 8000000000}}, for example.',
+        )
+    for key, amount in value.items():
+        if not isinstance(key, str) or not key:
+            raise ArgumentError(
+                f"Each name in `{name}` must be the name of a Ray resource.",
+                received=show(key),
+                fix='Write it like "memory", or as your nodes name it.',
+            )
+        if key in _SHARED:
+            what, argument = _SHARED[key]
+            raise ArgumentError(
+                f"The number of {what} is an argument of all clusters.",
+                received=f"{name}={show(value)}",
+                fix=f"Pass {argument}={show(amount)}, and leave {key} out.",
+            )
+        if not _is_amount(amount):
+            raise ArgumentError(
+                f"`{name}` must give {key} a whole number, or a part of 1.",
+                received=show(amount),
+                fix=f'Pass {name}={{"{key}": 1}}, for example.',
+            )
+    return {key: int(amount) if amount == int(amount) else amount for key, amount in value.items()}
+
+
+def _gpus(name: str, value: Any) -> float | None:
+    """Return the number of GPUs of a worker, if it is a whole number, or a part of 1 that workers share."""
+    if value is None:
+        return None
+    if not _is_amount(value):
+        raise ArgumentError(
+            f"`{name}` must be a whole number, or a part of 1.", received=show(value), fix=f"Pass {name}=1."
+        )
+    return int(value) if value == int(value) else float(value)
+
+
+def _is_amount(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value < math.inf and (value <= 1 or value == int(value))
+
+
+def _runtime_env(name: str, value: Any) -> dict[str, Any] | None:
+    """Return ``value``, if it is None or a Ray runtime environment."""
+    try:
+        if value is None or isinstance(value, Mapping):
+            return None if not value else dict(json.loads(json.dumps(dict(value))))
+        received = show(value)
+    except TypeError as error:
+        received = str(error)
+    raise ArgumentError(
+        f"`{name}` must be a Ray runtime environment, of texts, numbers, lists and mappings.",
+        received=received,
+        fix=f'Pass {name}={{"pip": ["pandas"]}}, for example.',
+    )
+
+
 @attrs.frozen(kw_only=True)
 class RayCluster(EngineCluster):
     """Workers in actors of Ray. `ray_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)
     gpus_per_worker: float | None = argument(  # type: ignore[assignment]  # Ray can share a GPU
-        check.gpus, "gpus_per_worker", default=None
+        _gpus, "gpus_per_worker", default=None
     )
-    resources_per_worker: Mapping[str, float] = argument(
-        check.resources, "resources_per_worker", default=None
-    )
-    address: str | None = argument(check.address, "address", default=None)
-    placement_strategy: str = argument(check_choice, "placement_strategy", check.STRATEGIES, default="SPREAD")
-    runtime_env: Mapping[str, Any] | None = argument(check.runtime_env, "runtime_env", default=None)
+    resources_per_worker: Mapping[str, float] = argument(_resources, "resources_per_worker", default=None)
+    address: str | None = argument(
+        check_text, "address", _ADDRESS, default=None, rule='the address of a Ray cluster, "auto" or "local"',
+        fix='Pass address="10.0.0.1:6379", for example; "auto" is the Ray of this machine.',
+    )  # fmt: skip
+    placement_strategy: str = argument(check_choice, "placement_strategy", _STRATEGIES, default="SPREAD")
+    runtime_env: Mapping[str, Any] | None = argument(_runtime_env, "runtime_env", default=None)
 
     @property
     def resources(self) -> dict[str, float]:
@@ -118,7 +190,7 @@ class RayCluster(EngineCluster):
         for index, fact in enumerate(facts):
             # A runtime environment, or another node, may have its Python elsewhere.
             program = fact["python"] if command[0] == sys.executable else command[0]
-            guard = os.path.join(fact["core"], ssh.GUARD)
+            guard = os.path.join(fact["core"], PLACE)
             spec = {
                 "index": index, "host": fact["host"], "folder": os.getcwd(), "warm": None,
                 "command": [program, *command[1:], os.fspath(run_dir), str(index)],
@@ -129,7 +201,7 @@ class RayCluster(EngineCluster):
             if self.runtime_env and "working_dir" in self.runtime_env:
                 spec["folder"] = "."
             log = os.fspath(run_dir / "logs" / f"worker-{index}.log")
-            made.append({"guard": [fact["python"], "-I", "-S", guard], "log": log, "spec": spec})
+            made.append({"guard": [fact["python"], "-I", "-S", guard, "host"], "log": log, "spec": spec})
         return made
 
     def _of_this_process(self) -> dict[str, str]:
@@ -165,7 +237,6 @@ class RayCluster(EngineCluster):
         return len(first) == self.workers and enough
 
 
-@names_removed
 def ray_cluster(
     workers: int = 2,
     *,

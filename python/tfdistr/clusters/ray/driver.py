@@ -4,7 +4,7 @@
 
 The first line of standard input is a JSON object with Ray's address and the job's requirements. When the
 actors are placed, the launcher answers with a line that has the program of each one; then come signals for
-the workers. The end of the input ends everything. Lines of ``MARK`` and JSON on standard output report the
+the workers. The end of the input ends everything. Messages on standard output, as of guard.py, report the
 actors' places, their workers' states, and failures; Ray's own output goes to standard error.
 
 A separate process keeps Ray's threads, signal handlers and output out of the user's process. The script is
@@ -31,10 +31,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-MARK = "tfdistr-ray "
-"""The beginning of the lines that the launcher reads."""
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 _Lines = runpy.run_path(os.path.join(_CORE, "utils", "log_tail.py"))["LineReader"]
+say = runpy.run_path(os.path.join(_CORE, "clusters", "guard.py"))["say"]
 _POLL_INTERVAL = 0.2  # seconds between two reads of the input while this process waits for Ray
 _WAIT = 0.5  # seconds that an actor waits for news of its worker; a signal waits as long
 _GRACE = 10.0  # seconds that Ray has to stop; then this process exits without it
@@ -103,7 +102,7 @@ class Input:
 
 
 class WorkerActor:
-    """The actor of a worker. Its guard (ssh/guard.py) kills the worker when the actor exits."""
+    """The actor of a worker. Its guard (guard.py) kills the worker when the actor exits."""
 
     def look(self, log: str, core: str) -> dict[str, Any]:
         """Return the name of this node, and whether it sees the run directory and tfdistr."""
@@ -385,20 +384,15 @@ def _why(error: BaseException) -> str:
                                                                     "namespace:", "ip:")))  # fmt: skip
 
 
-def _say(**fields: Any) -> None:
-    with contextlib.suppress(OSError):  # no process reads it
-        os.write(1, f"{MARK}{json.dumps(fields)}\n".encode())
-
-
 def main() -> None:
     """Run a job."""
     said = Input()
     with contextlib.suppress(EndedError):
-        driver = Driver(said.next(), said, _say)
+        driver = Driver(said.next(), said, say)
         try:
             driver.run()
         except RefusedError as refused:
-            _say(**refused.fields)
+            say(**refused.fields)
             while True:  # the launcher ends this when it has read it
                 said.next()
         finally:

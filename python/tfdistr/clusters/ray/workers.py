@@ -62,7 +62,7 @@ class RayJob(RemoteJob):
         """Read the output of the driver since the last call."""
         status = self._driver.poll()
         for line in self._output.lines():
-            if message := message_in(line, driver.MARK):
+            if message := message_in(line):
                 self._take(message)
         if status is not None:
             self._end(status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,7 +15,6 @@ from tfdistr.clusters.cluster import EngineCluster, number_of, workers_of_each_h
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.resources import NO_GPU, VISIBLE
-from tfdistr.clusters.slurm import arguments as check
 from tfdistr.clusters.slurm.programs import (
     check_programs,
     cores_of_allocation,
@@ -28,8 +28,107 @@ from tfdistr.clusters.slurm.sbatch import BatchJob, BatchRequest
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
-from tfdistr.utils.arguments import argument, check_int, check_optional_int
-from tfdistr.utils.removed import names_removed
+from tfdistr.schemas import show
+from tfdistr.utils.arguments import argument, check_int, check_optional_int, check_text
+
+# The script of a job, where the user gives none.
+_SCRIPT = """\
+#!/bin/sh
+{options}
+{setup}
+exec {command}
+"""
+# Minutes, minutes:seconds, hours:minutes:seconds, or days-hours with or without minutes and seconds.
+_TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
+_WORD = re.compile(r"\S+")
+_OPTION = re.compile(r"[a-z][a-z0-9-]*")
+# The options that decide where the output is, and how many workers run.
+_OWN = {
+    "output": "follow", "error": "follow", "nodes": "nodes", "ntasks": "workers",
+    "ntasks-per-node": "workers_per_host", "cpus-per-task": "cores_per_worker",
+    "gpus-per-task": "gpus_per_worker", "partition": "partition", "time": "time", "account": "account",
+    "array": "nodes", "wrap": "setup",
+}  # fmt: skip
+
+
+def _word(name: str) -> Any:
+    """Make a field for a name that Slurm knows."""
+    fix = f"Pass a {name} that exists (sinfo, sacctmgr show associations), or leave it out."
+    return argument(check_text, name, _WORD, rule="a Slurm name, without spaces", fix=fix, default=None)
+
+
+def _time_limit(name: str, value: Any) -> str | None:
+    """Return ``value``, if it is None or a Slurm time limit; a whole number means minutes."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    minutes = str(int(value)) if number and value > 0 and float(value).is_integer() else value
+    return check_text(
+        name, minutes, _TIME, rule="a Slurm time limit",
+        fix=f'Pass {name}="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.',
+    )  # fmt: skip
+
+
+def _options(name: str, value: Any) -> dict[str, str | bool]:
+    """Check sbatch options, and return them as text; True is an option without a value."""
+    if value is not None and not isinstance(value, Mapping):
+        raise ArgumentError(
+            f"`{name}` must map the long names of sbatch options to their values.",
+            received=show(value),
+            fix='Pass for example options={"mem": "8G", "exclusive": True}.',
+        )
+    found: dict[str, str | bool] = {}
+    for key, given in (value or {}).items():
+        option = key.replace("_", "-") if isinstance(key, str) else ""
+        if not _OPTION.fullmatch(option):
+            raise ArgumentError(
+                f"Each name in `{name}` must be the long name of an sbatch option, without the dashes.",
+                received=show(key),
+                fix='Write it like "mem" or "gpus-per-task".',
+            )
+        if option in _OWN:
+            raise ArgumentError(
+                f"`{name}` must not have {option!r}: tfdistr sets it.",
+                received=show(key),
+                fix=f"Leave it out; see the argument `{_OWN[option]}` of slurm_cluster().",
+            )
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        text = f"{given:g}" if number else given
+        if text is not True and (not isinstance(text, str) or not text or re.search(r"[\r\n]", text)):
+            raise ArgumentError(
+                f"`{name}` must give {option!r} a value that is a text of one line, a number, or True.",
+                received=show(given),
+                fix='Pass for example options={"mem": "8G", "exclusive": True}.',
+            )
+        found[option] = text
+    return found
+
+
+def _lines(name: str, value: Any) -> tuple[str, ...]:
+    """Return the lines of ``value``: None, one text, or a list of texts."""
+    listed = () if value is None else (value,) if isinstance(value, str) else value
+    if not isinstance(listed, Sequence) or any(not isinstance(line, str) for line in listed):
+        raise ArgumentError(
+            f"`{name}` must be lines for a shell, as text.",
+            received=show(value),
+            fix='Pass setup=["module load cuda"], for example, or leave it out.',
+        )
+    return tuple(listed)
+
+
+def _template(name: str, value: Any) -> str | None:
+    """Return ``value``, if it is None or a script with the places for the options and the command."""
+    if value is None:
+        return None
+    absent = [
+        place for place in ("{options}", "{command}") if not isinstance(value, str) or place not in value
+    ]
+    if absent or not value.startswith("#!"):
+        raise ArgumentError(
+            f"`{name}` must be a script that begins with #! and has the places {{options}} and {{command}}.",
+            received=show(value if not isinstance(value, str) else value.partition("\n")[0])
+            + (f", without {' and '.join(absent)}" if absent else ""),
+            fix='Pass "#!/bin/sh\\n{options}\\n{setup}\\nexec {command}\\n", with lines of your own.',
+        )
+    return str(value)
 
 
 @attrs.frozen(kw_only=True)
@@ -38,12 +137,12 @@ class SlurmCluster(EngineCluster):
 
     nodes: int | None = argument(check_optional_int, "nodes", default=None)
     workers_per_host: int | None = argument(check_optional_int, "workers_per_host", default=None)
-    partition: str | None = argument(check.optional_word, "partition", default=None)
-    time: str | None = argument(check.time_limit, "time", default=None)
-    account: str | None = argument(check.optional_word, "account", default=None)
-    options: Mapping[str, str | bool] = argument(check.options, "options", default=None)
-    setup: Sequence[str] = argument(check.lines, "setup", default=None)
-    template: str | None = argument(check.template, "template", default=None)
+    partition: str | None = _word("partition")
+    time: str | None = argument(_time_limit, "time", default=None)
+    account: str | None = _word("account")
+    options: Mapping[str, str | bool] = argument(_options, "options", default=None)
+    setup: Sequence[str] = argument(_lines, "setup", default=None)
+    template: str | None = argument(_template, "template", default=None)
     #: The option --mpi of srun.
     mpi: str = attrs.field(default="none", metadata={"hidden": True})
     #: The nodes of the allocation that were lost.
@@ -185,14 +284,13 @@ class SlurmCluster(EngineCluster):
         given = {name: value for name, value in named.items() if value is not None}
         # The caller submits the job again, as max_restarts says.
         options = {**own, **given, "no-requeue": True, **self.options}
-        return BatchRequest(options, self.setup, self.template or check.TEMPLATE, self._start_timeout)
+        return BatchRequest(options, self.setup, self.template or _SCRIPT, self._start_timeout)
 
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-@names_removed
 def slurm_cluster(
     nodes: int | None = None,
     *,

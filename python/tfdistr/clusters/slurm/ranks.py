@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfdistr.clusters import rank_guard
+from tfdistr.clusters import guard
 from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
 from tfdistr.clusters.slurm.programs import ask, names, without_ranks
 from tfdistr.clusters.worker_process import log_path
@@ -59,17 +59,17 @@ class Ranks(RemoteJob):
         self._folder = Path(step.run_dir).absolute()
         super().__init__(self._folder, range(len(step.environments)), "a Slurm node")
         self._log = log_path(self._folder, 0).with_name(log)
-        self._warning = self._folder / rank_guard.WARNING
+        self._warning = self._folder / guard.WARNING
         self._warning.unlink(missing_ok=True)
         self._log.unlink(missing_ok=True)
         for file in (self._log, *(rank.log for rank in self.workers)):
             file.touch()
         # The values may be secret: they are in no script and no command line, which others see.
         spec = {"command": list(step.command), "environments": [dict(env) for env in step.environments]}
-        with create_private(self._folder / rank_guard.SPEC, "w") as private:
+        with create_private(self._folder / guard.SPEC, "w") as private:
             json.dump(spec, private)
-        guard = [sys.executable, "-I", "-S", rank_guard.__file__, "rank", os.fspath(self._folder)]
-        self._command = [*step.srun, *guard]
+        program = [sys.executable, "-I", "-S", guard.__file__, "rank", os.fspath(self._folder)]
+        self._command = [*step.srun, *program]
         self._output: Tail | ProgramOutput = Tail(self._log)
         self._lines: list[str] = []
         self._step = ""
@@ -94,7 +94,7 @@ class Ranks(RemoteJob):
                 with contextlib.suppress(KeyError, IndexError, TypeError):
                     self._step = message.get("step", self._step)
                     self.workers[message["rank"]].take(message)
-            elif line.strip() and not line.startswith(rank_guard.MARK):
+            elif line.strip() and not line.startswith(guard.MARK):
                 self._lines.append(line)
 
     def _lose(self, what: str, fix: str | None = None) -> None:
@@ -128,7 +128,7 @@ def lost_error(
         )
     nodes = [match[1] for line in lines if (match := _LOST_NODE.match(line))]
     silent = max(lost, key=lambda rank: rank.silent_for)
-    if silent.silent_for > 3 * rank_guard.HEARTBEAT:
+    if silent.silent_for > 3 * guard.HEARTBEAT:
         nodes.append(silent.host)
     there = [rank for rank in lost if rank.host in nodes]
     # If Slurm has ended the whole job, the end of a task is no reason.
@@ -205,7 +205,7 @@ class Srun(Ranks):
     def __init__(self, step: SlurmStep) -> None:
         super().__init__(step, "srun.log")
         # The guard stops srun, and with it all tasks, if this process is killed.
-        guarded = [sys.executable, "-I", "-S", rank_guard.__file__, "run", str(os.getpid())]
+        guarded = [sys.executable, "-I", "-S", guard.__file__, "run", str(os.getpid())]
         self._process = subprocess.Popen(
             [*guarded, *self._command], env=without_ranks(os.environ), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfdistr.clusters import after_exit
+from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
 from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, lost_error
 from tfdistr.errors import ClusterStartError
@@ -70,11 +69,7 @@ class BatchJob(Ranks):
         self._job = _submit([f"--chdir={os.getcwd()}", f"--output={output}", os.fspath(script)])
         self._submitted = time.monotonic()
         try:
-            self._canceller = subprocess.Popen(
-                [sys.executable, "-I", "-S", after_exit.__file__, str(os.getpid()), "cancel", self._job],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )  # fmt: skip
+            self._canceller = after_exit("cancel", self._job)
         except BaseException:
             ask("scancel", self._job)
             raise
@@ -147,10 +142,12 @@ class BatchJob(Ranks):
             for rank in self.workers:
                 rank.begin()  # they have not started
             return
-        self.failure = ClusterStartError(
-            f"The job did not leave the Slurm queue within {limit:g} s.",
-            received=f"job {self._job}, which waited: {self._state}; it was cancelled",
-            fix="Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
+        self.fail(
+            ClusterStartError(
+                f"The job did not leave the Slurm queue within {limit:g} s.",
+                received=f"job {self._job}, which waited: {self._state}; it was cancelled",
+                fix="Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
+            )
         )
         ask("scancel", self._job)
         self.end_all()
@@ -165,17 +162,18 @@ class BatchJob(Ranks):
         self._over = True
         what, fix = f"Slurm job {self._job} ended: {state}", _FIXES.get(state.name)
         by_others = self._by_others or (state.name == "CANCELLED" and not self._stop_requested)
-        if self.failure is None and (by_others or state.name in _FIXES):
+        ended = [rank for rank in self.workers if rank.exit_code != 0]
+        if ended and (by_others or state.name in _FIXES):
             # Slurm has killed the workers: their own exit statuses only show the signal.
-            ended = [rank for rank in self.workers if rank.exit_code != 0]
-            self.failure = lost_error(what, self._lines, self.workers, ended, fix) if ended else None
+            self.fail(lost_error(what, self._lines, self.workers, ended, fix))
         self._lose(what, fix)
 
 
 _FIXES = {
     "TIMEOUT": "Pass a longer `time`. With checkpoint_every, the same call with resume=True continues from "
     "the last checkpoint.",
-    "PREEMPTED": "Pass max_restarts: the job is then resubmitted, and continues from its last checkpoint.",
+    "PREEMPTED": "Pass failures=on_failure(max_restarts=3) and `checkpoint_every`: the job is then "
+    "resubmitted, and continues from its last checkpoint.",
     "OUT_OF_MEMORY": 'Ask for more memory, as in options={"mem-per-cpu": "8G"}, or pass smaller batches.',
 }
 

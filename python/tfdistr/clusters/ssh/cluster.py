@@ -11,11 +11,10 @@ from pathlib import Path
 
 import attrs
 
-from tfdistr.clusters import ssh
 from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.cluster import workers_of_each_host
+from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.hosts import WorkersOnHosts, check_hosts, name_of_host, of_this_process, words_of_ssh
-from tfdistr.clusters.rank_guard import HEARTBEAT
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.resources import VISIBLE, gpus_of_workers, too_few_gpus
 from tfdistr.clusters.ssh.host_facts import versions
@@ -104,11 +103,11 @@ class SshCluster(WorkersOnHosts):
 
     def _command(self, host: Answer, silence: float, options: Sequence[str]) -> list[str]:
         """The command that starts the guard of a worker on a host."""
-        guard = str(Path(host.facts["core"], ssh.GUARD))
+        guard = str(Path(host.facts["core"], PLACE))
         # If the network is cut and this process is gone, only this ends ssh.
         alive = [f"-oConnectTimeout={int(CONNECT)}", f"-oServerAliveInterval={_ALIVE}",
                  f"-oServerAliveCountMax={math.ceil(silence / _ALIVE) + 1}"]  # fmt: skip
-        command = [sys.executable, "-I", "-S", guard]
+        command = [sys.executable, "-I", "-S", guard, "host"]
         return ssh_command(words_of_ssh(self.ssh), host.host, command, *alive, *options)
 
     def _survey(
@@ -159,9 +158,7 @@ class SshCluster(WorkersOnHosts):
                 error.worker, error.host = place * count, answer.host
                 raise error
         return [
-            {VISIBLE: own}
-            for answer in answers
-            for own in gpus_of_workers(answer.facts["gpus"], count, each)
+            {VISIBLE: own} for answer in answers for own in gpus_of_workers(answer.facts["gpus"], count, each)
         ]
 
     def _lacks_ports(self, answer: Answer) -> bool:

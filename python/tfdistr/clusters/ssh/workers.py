@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfdistr.clusters.rank_guard import HEARTBEAT
+from tfdistr.clusters.guard import HEARTBEAT
 from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
 from tfdistr.clusters.worker_process import lost_worker_error
 from tfdistr.errors import ClusterStartError, TfdistrError
