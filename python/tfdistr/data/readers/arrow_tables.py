@@ -233,6 +233,9 @@ def from_arrow(value: Any, name: str) -> Any:
     Raises:
         ArgumentError: pyarrow is not installed, or it cannot read the object.
     """
+    hugging_face = sys.modules.get("datasets")
+    if isinstance(value, getattr(hugging_face, "Dataset", ())):
+        value = value.with_format("arrow")[:]
     of_column, of_stream = (hasattr(value, f"__arrow_c_{what}__") for what in ("array", "stream"))
     if not (of_column or of_stream) or type(value).__module__.partition(".")[0] == "pandas":
         return None
@@ -324,15 +327,18 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
 
 
 def refuse_dataset(value: Any, name: str) -> None:
-    """Refuse a pyarrow or Hugging Face data set, whose files ``load_dataset()`` reads."""
-    fixes = {
-        "pyarrow.dataset": 'load_dataset("parquet", files=dataset.files, target="y"), or its to_table()',
-        "datasets": 'load_dataset("arrow", files="data", target="y") after its save_to_disk("data")',
-    }
-    for module, instead in fixes.items():
-        loaded = sys.modules.get(module)
-        kinds = (getattr(loaded, kind, ()) for kind in ("Dataset", "DatasetDict", "IterableDataset"))
-        if any(isinstance(value, kind) for kind in kinds):
+    """Refuse a data set of pyarrow, and those of Hugging Face that are no table."""
+    refused = {
+        "pyarrow.dataset": (
+            ("Dataset",), 'load_dataset("parquet", files=dataset.files, target="y"), or its to_table()',
+        ),
+        "datasets": (
+            ("DatasetDict", "IterableDataset", "IterableDatasetDict"),
+            'a Dataset, such as data["train"] of a DatasetDict',
+        ),
+    }  # fmt: skip
+    for module, (kinds, instead) in refused.items():
+        if any(isinstance(value, getattr(sys.modules.get(module), kind, ())) for kind in kinds):
             raise ArgumentError(
                 f"`{name}` must be a table in memory, or files by their names.",
                 received=f"an object of class {type(value).__module__}.{type(value).__name__}",
