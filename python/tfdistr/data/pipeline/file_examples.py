@@ -17,9 +17,10 @@ import tensorflow as tf
 
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.index_batches import Indexed
-from tfdistr.data.readers.blocks import Array, Blocks, Leaf, Single, joined, leaves_of
-from tfdistr.data.readers.described import FileDataset, pack
+from tfdistr.data.readers.blocks import Array, Blocks, Single, joined
+from tfdistr.data.readers.described import FileDataset
 from tfdistr.data.source import pack_parts
+from tfdistr.data.trees import pack
 from tfdistr.errors import ArgumentError
 
 log = logging.getLogger("tfdistr")
@@ -79,7 +80,7 @@ class DecodedStore:
 
     def __init__(self, source: Blocks, memory: HostMemory, *, decoded: bool = False) -> None:
         self._source, self._memory, self._decoded = source, memory, decoded
-        leaves: list[Leaf] = leaves_of(source.structure) if decoded else source.stored
+        leaves = source.leaves if decoded else source.stored
         self._text = [leaf.is_text for leaf in leaves]
         # All parts of a row lie together: on the disk, each place costs a read. Text has its position there.
         formats = [(np.int64, (2,)) if leaf.is_text else (leaf.kind, leaf.shape) for leaf in leaves]
@@ -213,12 +214,7 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
 def of_blocks(
     source: Blocks, name: str, memory: HostMemory, *, in_memory: bool, shuffle: bool = False, files: int = 0
 ) -> Indexed:
-    """Return examples of a data set; see ``of_files``.
-
-    Args:
-        in_memory: Whether all decoded examples stay in ``memory``.
-        files: The number of files, for the log; 0 for no message.
-    """
+    """Return examples of a data set; see ``of_files``."""
     if in_memory:
         read: Take = DecodedStore(source, memory, decoded=True).take
         how = "decoded into memory"
@@ -226,7 +222,7 @@ def of_blocks(
         read, how = _reader(source, name, memory, shuffle)
     if files:
         log.info("load_dataset(%r): %d files, %s", name, files, how)
-    leaves, structure = leaves_of(source.structure), pack_parts(source.structure)
+    leaves, structure = source.leaves, pack_parts(source.structure)
     stored = leaves if in_memory else source.stored
 
     def take(indices: Array) -> list[Array]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from tfdistr.data.trees import leaves
 
 Array = np.ndarray[Any, Any]
 
@@ -48,9 +50,14 @@ class Blocks(ABC):
     identity = ""
 
     @property
+    def leaves(self) -> list[Leaf]:
+        """The arrays of an example."""
+        return [leaf for _, leaf in leaves(self.structure)]
+
+    @property
     def stored(self) -> list[Leaf]:
-        """The leaves of an example before ``decoded``: images are bytes, as they are in the files."""
-        return leaves_of(self.structure)
+        """The arrays of an example before ``decoded``: images are bytes, as they are in the files."""
+        return self.leaves
 
     def check(self) -> None:
         """Check early for later errors, as far as it takes little time."""
@@ -115,12 +122,3 @@ def joined(pieces: Sequence[list[Array]], leaves: Sequence[Leaf]) -> list[Array]
         return pieces[0]
     empty = [[np.empty((0, *leaf.shape), leaf.kind) for leaf in leaves]]
     return [np.concatenate(parts) for parts in zip(*(pieces or empty), strict=True)]
-
-
-def leaves_of(structure: Any) -> list[Leaf]:
-    """Return the leaves of a structure in TensorFlow's order: dictionaries by key."""
-    if isinstance(structure, Mapping):
-        return [leaf for key in sorted(structure) for leaf in leaves_of(structure[key])]
-    if isinstance(structure, tuple):
-        return [leaf for part in structure for leaf in leaves_of(part)]
-    return [structure]

@@ -23,8 +23,9 @@ from tfdistr.data.readers.arrow_tables import (
     uneven_lists,
     values_of,
 )
-from tfdistr.data.readers.blocks import Array, Leaf, leaves_of
+from tfdistr.data.readers.blocks import Array, Leaf
 from tfdistr.data.readers.image_folder import Images
+from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 
 
@@ -208,9 +209,6 @@ class FileColumns:
     Attributes:
         structure: What an example is; see ``Blocks``.
         columns: The columns by name.
-
-    Raises:
-        ArgumentError: A column is missing or twice, or has a type that no model takes.
     """
 
     def __init__(self, schema: Any, path: str, wanted: Wanted, first: First = lambda name: None) -> None:
@@ -238,8 +236,8 @@ class FileColumns:
     @property
     def stored(self) -> list[Leaf]:
         """The leaves of an example with images as bytes."""
-        leaves = leaves_of(self.structure)
-        return [column.stored if column else leaf for column, leaf in zip(self._leaves, leaves, strict=True)]
+        pairs = zip(self._leaves, leaves(self.structure), strict=True)
+        return [column.stored if column else leaf for column, (_, leaf) in pairs]
 
     @property
     def has_images(self) -> bool:

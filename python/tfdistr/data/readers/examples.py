@@ -56,7 +56,6 @@ class Examples(Single):
                 self.take(np.array([before]))
 
     def take(self, indices: Array) -> list[Array]:
-        """Read and decode records."""
         import tensorflow as tf
 
         files = np.searchsorted(self._file_ends, indices, side="right")

@@ -39,14 +39,7 @@ class Images:
         self._starting = threading.Lock()
 
     def all(self, data: Sequence[bytes] | Array, place: Callable[[int], str]) -> Array:
-        """Decode images, all of them in one TensorFlow call.
-
-        Args:
-            place: Returns the place of the image with this position in ``data``, for errors.
-
-        Raises:
-            ArgumentError: An image cannot be decoded, or has another size than the first one.
-        """
+        """Decode images, all of them in one TensorFlow call."""
         import tensorflow as tf
 
         with self._starting:
@@ -133,9 +126,6 @@ class ImageFolder(Single):
 
     Attributes:
         class_names: The names of the classes, in the order of their numbers.
-
-    Raises:
-        ArgumentError: There is no image, or the first one cannot be decoded.
     """
 
     def __init__(
@@ -165,22 +155,18 @@ class ImageFolder(Single):
 
     @property
     def stored(self) -> list[Leaf]:
-        """The contents of the files, and the numbers of the classes."""
         return [Leaf(np.dtype(object)), self.structure[1]]
 
     def take(self, indices: Array) -> list[Array]:
-        """Return the contents of files, and the numbers of the classes."""
         data = np.empty(len(indices), object)
         data[:] = [self._read(index)[0] for index in indices.tolist()]
         return [data, self._labels[indices]]
 
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
-        """Decode the contents of files."""
         data, labels = arrays
         return [self._images.all(data, lambda at: self._path(int(indices[at]))), labels]
 
     def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
-        """Decode the contents of files in a graph."""
         data, labels = parts
         return [self._images.in_graph(data), labels]
 

@@ -49,11 +49,7 @@ class TFRecordFiles:
         self._known: dict[int, Array] = {}
 
     def positions(self, file: int) -> Array:
-        """Return the positions of the records of a file, and of its end. The first call finds them.
-
-        Raises:
-            ArgumentError: The lengths do not fit the size of the file or the data set.
-        """
+        """Return the positions of the records of a file, and of its end. The first call finds them."""
         if file not in self._known:
             path = self.paths[file]
             found = np.fromiter(_ends(path), np.int64)
@@ -107,12 +103,10 @@ class TFRecordExamples(Examples):
     """The examples of TFRecord files. It is an error if the lengths of a file do not fit its size."""
 
     def open_files(self, paths: Sequence[str]) -> list[int]:
-        """Find the records of the files."""
         self._records = TFRecordFiles(paths)
         return [len(self._records.positions(file)) - 1 for file in range(len(paths))]
 
     def records(self, files: Array, numbers: Array) -> list[bytes]:
-        """Return records."""
         return self._records.read(files, numbers)
 
 
@@ -120,7 +114,6 @@ class ArrayRecordExamples(Examples):
     """The examples of ArrayRecord files."""
 
     def open_files(self, paths: Sequence[str]) -> list[int]:
-        """Open a reader for each file."""
         self._lock = threading.Lock()  # a reader has one position
         self._readers = [self._open(path) for path in paths]
         return [reader.num_records() for reader in self._readers]
@@ -133,7 +126,6 @@ class ArrayRecordExamples(Examples):
         return reader
 
     def records(self, files: Array, numbers: Array) -> list[bytes]:
-        """Return records."""
         found = [b""] * len(files)
         for file in np.unique(files).tolist():
             places = np.flatnonzero(files == file)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Blocks, Leaf, leaves_of, some_of
+from tfdistr.data.readers.blocks import Array, Blocks, Leaf, some_of
 from tfdistr.data.readers.columns import FileColumns, Wanted, Where
 from tfdistr.data.readers.paths import File, damaged, first_line, open_all
 from tfdistr.errors import ArgumentError
@@ -46,10 +46,6 @@ class Tables(Blocks):
 
     Args:
         wanted: The columns; see ``Wanted``.
-
-    Raises:
-        ArgumentError: A file is damaged or has changed, a column is not in it or has another type, or a value
-            is missing, as far as the files say it.
     """
 
     format: ClassVar[str]
@@ -72,7 +68,7 @@ class Tables(Blocks):
             self.columns.check(schema, path)
         self.structure = self.columns.structure
         self.ends = np.cumsum([rows.count for *_, rows in self._blocks], dtype=np.int64)
-        example = sum(int(np.prod(leaf.shape)) * leaf.kind.itemsize for leaf in leaves_of(self.structure))
+        example = sum(int(np.prod(leaf.shape)) * leaf.kind.itemsize for leaf in self.leaves)
         self._together = max(1, min(_ROWS, _BYTES // max(example, 1)))
 
     @abstractmethod
@@ -80,12 +76,10 @@ class Tables(Blocks):
         """Open a file: its schema, and its rows in the order of the blocks."""
 
     def refuse(self, received: str) -> ArgumentError:
-        """Return the error for a file that cannot be read."""
         return damaged(f"{self.format.capitalize()} files", received)
 
     @property
     def stored(self) -> list[Leaf]:
-        """The leaves with images as bytes."""
         return self.columns.stored
 
     def check(self) -> None:
@@ -98,16 +92,13 @@ class Tables(Blocks):
                         column.array(table, where)
 
     def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Read a block."""
         for table, where in self._read(block, list(self.columns.columns), self._together):
             yield self.columns.arrays(table, where)
 
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
-        """Decode the images of rows."""
         return self.columns.decoded(arrays, lambda row: self._place(int(indices[row])))
 
     def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
-        """Decode the images of rows in a graph."""
         return self.columns.decoded_in_graph(parts)
 
     def _read(self, block: int, names: Sequence[str], most: int) -> Iterator[tuple[Any, Where]]:
@@ -152,7 +143,6 @@ class ParquetTables(Tables):
     format = "parquet"
 
     def open(self, path: str) -> tuple[Any, list[Rows]]:
-        """Read the footer of a file."""
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(path) as file:
@@ -185,7 +175,6 @@ class ArrowTables(Tables):
     format = "arrow"
 
     def open(self, path: str) -> tuple[Any, list[Rows]]:
-        """Map a file into memory."""
         import pyarrow as pa
 
         mapped = pa.memory_map(path)
@@ -254,12 +243,10 @@ class CsvTables(Tables):
         super().__init__(files, sizes, **wanted)
 
     def open(self, path: str) -> tuple[Any, list[Rows]]:
-        """Return the schema of all files. The file itself is opened when it is read."""
         schema = _schema(self._types)
         return schema, [Rows(self._rows[path], partial(_text_rows, path, self._delimiter, schema))]
 
     def refuse(self, received: str) -> ArgumentError:
-        """Return the error for a file that cannot be read."""
         return _not_text(received)
 
     @staticmethod
@@ -272,9 +259,6 @@ def scan(files: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
 
     A column has the first of the types int64, double, bool and string that all its values have. pyarrow would
     take the types from the first block of each file.
-
-    Raises:
-        ArgumentError: A file is damaged, a column is not in it, or a value is missing.
     """
     pyarrow, _ = parquet('load_dataset("csv")')
     wanted = Wanted(**{name: options[name] for name in ("features", "target", "fill", "matrix")})

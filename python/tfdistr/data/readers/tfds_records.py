@@ -75,7 +75,6 @@ class _Prepared(Single):
         super().__init__(made if isinstance(made, tuple) else (made,), len(records))
 
     def take(self, indices: Array) -> list[Array]:
-        """Read and decode records."""
         with tf.device("CPU:0"):
             parts = self._decoded(tf.constant(indices))
         return [part.numpy().astype(leaf.kind) for part, leaf in zip(parts, self.stored, strict=True)]
@@ -115,14 +114,7 @@ class TFRecords:
 
 
 def open_records(builder: Any, split: str) -> tuple[Records | None, str]:
-    """Open the records of a split of a prepared data set, in the order of the files in ``as_dataset``.
-
-    Args:
-        split: A split, or a part of one.
-
-    Returns:
-        The records, or None if they can only be read in order; and a description of how they are read.
-    """
+    """Open the records of a split, and describe how they are read; None if this is only possible in order."""
     info = builder.info
     kind = info.file_format.value if info.file_format else "unknown"
     if kind == "array_record":
