@@ -13,10 +13,9 @@ import numpy as np
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
 from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_column, is_table, refuse_dataset
+from tfdistr.data.trees import Tree, leaves, replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
-
-Tree = Any  # an array, or tuples and dictionaries of arrays
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Arrays:
 
     def rows(self, first: int, end: int) -> Arrays:
         """Return the examples from number ``first`` to before number ``end``."""
-        return Arrays(tuple(_rows(part, first, end) for part in self.parts), self.columns)
+        return Arrays(replaced(self.parts, lambda array: array[first:end]), self.columns)
 
 
 def pack_parts(parts: tuple[Tree, ...]) -> Tree:
@@ -120,20 +119,7 @@ def batches_of(source: Any) -> str:
 
 
 def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x") -> Source:
-    """Check the user's data and convert it into one of three forms.
-
-    Args:
-        x: Arrays (nested in tuples, lists or dictionaries), a data frame, an Arrow table (of pyarrow, or an
-            object with Arrow's C interface), the result of ``load_dataset()``, a
-            ``tf.data.Dataset``, a ``PyDataset``, a generator, or a function.
-        y: Arrays of targets; None unless ``x`` is arrays.
-        sample_weight: One weight for each example; None unless ``x`` is arrays.
-        name: The name of ``x`` for the user.
-
-    Raises:
-        ArgumentError: ``x`` has another form, arrays differ in length or hold no example, or there are
-            separate targets or weights for data that includes them.
-    """
+    """Check the user's data and convert it into one of three forms."""
     x = _object(_read(x, name), name)
     if isinstance(x, Dataset) or callable(x):
         for label, value in (("y", y), ("sample_weight", sample_weight)):
@@ -153,7 +139,8 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
     given = ((name, x), ("y", y), ("sample_weight", sample_weight))
     parts = [as_arrays(part, label) for label, part in given if label == name or part is not None]
     if len(parts) == 3 and isinstance(parts[2], np.ndarray):
-        parts[2] = _for_each(parts[1], parts[2])
+        weights = parts[2]  # Keras gives each target the weights of the examples
+        parts[2] = replaced(parts[1], lambda _: weights)
     source = Arrays(tuple(parts), column_names(x))
     _check_not_empty(source, name)
     _check_lengths(source, name)
@@ -285,36 +272,6 @@ def _from_columns(columns: Mapping[str, Any], name: str) -> Tree:
 
 def _is_column_of_numbers(array: Tree) -> bool:
     return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "biuf"
-
-
-def leaves(tree: Tree, path: str = "") -> list[tuple[str, np.ndarray[Any, Any]]]:
-    """Return all arrays of a structure with their paths, in TensorFlow's order (dictionaries by key)."""
-    if tree is None:
-        return []
-    if isinstance(tree, Mapping):
-        return [leaf for key in sorted(tree) for leaf in leaves(tree[key], f"{path}[{key!r}]")]
-    if isinstance(tree, tuple):
-        return [leaf for number, part in enumerate(tree) for leaf in leaves(part, f"{path}[{number}]")]
-    return [(path, tree)]
-
-
-def _rows(tree: Tree, first: int, end: int) -> Tree:
-    if tree is None:
-        return None
-    if isinstance(tree, Mapping):
-        return {key: _rows(part, first, end) for key, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_rows(part, first, end) for part in tree)
-    return tree[first:end]
-
-
-def _for_each(tree: Tree, value: Any) -> Tree:
-    """Replace each array by one value: Keras gives each target the weights of the examples."""
-    if isinstance(tree, Mapping):
-        return {key: _for_each(part, value) for key, part in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_for_each(part, value) for part in tree)
-    return value
 
 
 def _check_not_empty(source: Arrays, name: str) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.data.order.steps import steps_per_epoch
-from tfdistr.data.source import Arrays, Source, choose_columns, leaves, make_source
+from tfdistr.data.source import Arrays, Source, choose_columns, make_source
+from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.membership import JOINED

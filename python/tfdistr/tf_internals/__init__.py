@@ -128,7 +128,7 @@ from tfdistr.tf_internals.pipelines import (
     node_name,
     nodes_after,
     python_ops,
-    random_record_reader,
+    record_iterator,
     reshuffles,
     serialized_dataset,
     source_files,

@@ -15,7 +15,7 @@ from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.order.shard import bounds
 from tfdistr.data.pipeline import stream
-from tfdistr.data.pipeline.file_examples import refused_files
+from tfdistr.data.pipeline.file_examples import FileErrors
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import Source
 from tfdistr.strategies.worker_strategy import WorkerStrategy
@@ -130,7 +130,7 @@ def run_task(
         DataShardError: The data cannot be split over the workers.
         StepTimeoutError: This worker has made no step for too long.
     """
-    with Watchdog(job.recovery.step_timeout, strategy), refused_files():
+    with Watchdog(job.recovery.step_timeout, strategy), FileErrors().raised():
         if job.task == "evaluate":
             return evaluate_job(job, strategy)
         if job.task == "predict":

@@ -102,11 +102,3 @@ def array_record(what: str) -> Any:
     except ImportError as error:
         raise _missing(what, "array_record", "pip install array_record") from error
     return array_record_module
-
-
-def csv_and_compute(what: str) -> tuple[Any, Any, Any]:
-    """Import pyarrow and its modules for text files and for functions of columns."""
-    pyarrow, _ = parquet(what)
-    from pyarrow import compute, csv
-
-    return pyarrow, csv, compute

@@ -14,7 +14,7 @@ from slow import mostly_slow
 from tfdistr.data import datasets
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline import file_examples
-from tfdistr.data.pipeline.file_examples import DecodedStore, RecentBlocks, refused_files
+from tfdistr.data.pipeline.file_examples import DecodedStore, FileErrors, RecentBlocks
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import make_source
@@ -224,14 +224,15 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
     """TensorFlow's error has the error for the file only as a text."""
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     described = parquet_numbers(tmp_path).described()
-    data = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset
-    path = Path(described.files[2])
+    path, errors = Path(described.files[2]), FileErrors()
+    with errors.raised():
+        data = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset
     os.utime(path, (1, 1))
-    with pytest.raises(ArgumentError) as caught, refused_files():
+    with pytest.raises(ArgumentError) as caught, errors.raised():
         list(data.take(7))
     assert caught.value.received == f"{path}, which was written again"
     path.unlink()
-    with pytest.raises(ArgumentError) as caught, refused_files():
+    with pytest.raises(ArgumentError) as caught, errors.raised():
         list(data.take(7))
     assert str(caught.value).splitlines() == [
         "The files of a data set have changed since it was described.",
@@ -240,29 +241,25 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
     ]
 
 
-def test_other_errors_of_tensorflow_stay_as_they_are():
-    earlier = ArgumentError("A file must be whole.", received="a torn file", fix="Write it again.")
+def refuse(indices: Any) -> list[Any]:
+    raise ArgumentError("A file must be whole.", received="a torn file", fix="Write it again.")
 
-    def fail() -> None:
-        # What a thread reads ahead for an earlier job may be refused at any time.
-        file_examples._refused.append(earlier)
+
+def test_other_errors_of_tensorflow_stay_as_they_are():
+    errors = FileErrors()
+    with pytest.raises(ArgumentError):  # a thread that reads ahead
+        errors.recorded(refuse, None)(np.arange(1))
+    with pytest.raises(tf.errors.InvalidArgumentError), errors.raised():
         tf.io.decode_raw(["a", "bc"], tf.uint8)
 
-    with pytest.raises(tf.errors.InvalidArgumentError), refused_files():
-        fail()
 
-
-def test_only_errors_that_images_cause_decode_them_again():
-    decoded: list[str] = []
-
-    def fail(error: tf.errors.OpError) -> None:
-        file_examples._decoded.append(lambda: decoded.append("again"))
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(tf.errors.UnavailableError(None, None, "Socket closed"), tf.errors.UnavailableError),
+     (tf.errors.InvalidArgumentError(None, None, "Invalid PNG data"), ArgumentError)],
+)  # fmt: skip
+def test_only_errors_that_images_cause_decode_them_again(error, expected):
+    errors = FileErrors()
+    errors.recorded(lambda indices: [], refuse)(np.arange(1))
+    with pytest.raises(expected), errors.raised():
         raise error
-
-    with pytest.raises(tf.errors.UnavailableError), refused_files():
-        fail(tf.errors.UnavailableError(None, None, "Socket closed"))
-    assert decoded == []
-    with pytest.raises(tf.errors.InvalidArgumentError), refused_files():
-        fail(tf.errors.InvalidArgumentError(None, None, "Invalid PNG data"))
-    assert decoded == ["again"]
-    assert not file_examples._decoded

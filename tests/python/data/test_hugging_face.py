@@ -58,19 +58,28 @@ def test_its_files_are_read(written, form, tmp_path):
     np.testing.assert_array_equal(alone, x["image"])
 
 
-@pytest.mark.parametrize("kind", ["Dataset", "DatasetDict", "IterableDataset"])
-def test_its_objects_are_no_data(kind):
+def test_a_dataset_is_its_table(written):
+    """In its own order, and in any format that it was given."""
+    chosen = written.with_format("numpy").select_columns(["vector", "tokens", "matrix", "text"])
+    source, rows = make_source(chosen, written["class"]), list(written)
+    x, y = source.parts
+    assert y.tolist() == [row["class"] for row in rows]
+    for name, part in x.items():
+        np.testing.assert_array_equal(part, np.array([row[name] for row in rows]))
+    numbers = hugging_face.Dataset.from_dict({"a": [1, 2], "b": [0.5, 1.5]})
+    assert make_source(numbers).parts[0].tolist() == [[1, 0.5], [2, 1.5]]
+    with pytest.raises(ArgumentError, match=r"Images must be in files(.|\n)*column 'image' of `x`: images"):
+        make_source(written)
+
+
+@pytest.mark.parametrize("kind", ["DatasetDict", "IterableDataset"])
+def test_its_other_objects_are_no_data(kind):
     made = hugging_face.Dataset.from_dict({"a": [1, 2], "y": [0, 1]})
-    value = {
-        "Dataset": made, "DatasetDict": hugging_face.DatasetDict(train=made),
-        "IterableDataset": made.to_iterable_dataset(),
-    }[kind]  # fmt: skip
+    value = hugging_face.DatasetDict(train=made) if kind == "DatasetDict" else made.to_iterable_dataset()
     with pytest.raises(ArgumentError) as caught:
         make_source(value)
     message = str(caught.value).splitlines()
     assert message[0] == "`x` must be a table in memory, or files by their names."
     assert message[1].startswith("Received: an object of class datasets.")
     assert message[1].endswith(f".{kind}")
-    assert message[2] == (
-        'Fix: Pass load_dataset("arrow", files="data", target="y") after its save_to_disk("data").'
-    )
+    assert message[2] == 'Fix: Pass a Dataset, such as data["train"] of a DatasetDict.'

@@ -20,7 +20,7 @@ FIX = (
     "Repeat what all rows share for each row, or make it a weight of the model. If each batch is one graph, "
     "train with one worker, or make batches of graphs that are padded to the same number of nodes."
 )
-BESIDE = "`x['x']`: 8 rows, `x['w']`: 3 rows, `y`: 8 rows"
+BESIDE = "`x['w']`: 3 rows, `x['x']`: 8 rows, `y`: 8 rows"
 
 
 def examples() -> tf.data.Dataset:

@@ -17,7 +17,8 @@ from tfdistr.data.datasets import Dataset
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.worker_data import make_data
-from tfdistr.data.readers.record_files import TFRecordFile, TFRecords
+from tfdistr.data.readers.record_files import TFRecordFiles
+from tfdistr.data.readers.tfds_records import TFRecords
 from tfdistr.errors import ArgumentError
 
 EXAMPLES, FILES, BATCH = 43, 3, 8
@@ -220,9 +221,9 @@ def records(tmp_path_factory) -> tuple[str, list[bytes]]:
 
 def test_records_by_index(records):
     path, written = records
-    file = TFRecordFile(path, 5)
-    assert [file.read(i) for i in (4, 0, 2, 1, 3)] == [written[i] for i in (4, 0, 2, 1, 3)]
-    parts = TFRecords([(file, 1, 2), (file, 3, 0), (TFRecordFile(path, 5), 0, 5)])
+    files, numbers = TFRecordFiles([path, path], [5, 5]), np.array([4, 0, 2, 1, 3])
+    assert files.read(np.zeros(5, int), numbers) == [written[i] for i in numbers]
+    parts = TFRecords(files, [(0, 1, 2), (0, 3, 0), (1, 0, 5)])
     assert len(parts) == 7
     assert parts.__getitems__([6, 0, 1, 2]) == [written[4], written[1], written[2], written[0]]
     assert parts.__getitems__([]) == []
@@ -230,7 +231,7 @@ def test_records_by_index(records):
 
 @pytest.mark.parametrize(
     ("cut", "records_told", "received"),
-    [(0, 4, "4 whole records of 4, and 23 bytes"), (0, 6, "5 whole records of 6, and 0 bytes"),
+    [(0, 4, "5 whole records of 4, and 0 bytes"), (0, 6, "5 whole records of 6, and 0 bytes"),
      (3, 5, "4 whole records of 5, and 20 bytes"), (15, 5, "4 whole records of 5, and 8 bytes")],
 )  # fmt: skip
 def test_a_file_that_is_not_whole(records, tmp_path, cut, records_told, received):
@@ -238,7 +239,7 @@ def test_a_file_that_is_not_whole(records, tmp_path, cut, records_told, received
     data = Path(records[0]).read_bytes()
     path.write_bytes(data[: len(data) - cut])
     with pytest.raises(ArgumentError) as caught:
-        TFRecordFile(str(path), records_told).read(0)
+        TFRecordFiles([str(path)], [records_told]).positions(0)
     assert str(caught.value).splitlines() == [
         "A TFRecord file does not have the records of its data set.",
         f"Received: {path}: {received}",

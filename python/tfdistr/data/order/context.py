@@ -151,12 +151,7 @@ def reading_of(context: WorkerContext) -> Reading:
 
 
 def order_of(context: WorkerContext, examples: int, what: str) -> Order:
-    """Return the order of this number of examples.
-
-    Raises:
-        ArgumentError: ``drop_remainder`` leaves no batch.
-        DataShardError: There is no example.
-    """
+    """Return the order of this number of examples."""
     assert context.global_batch_size is not None
     size, examples = context.global_batch_size, not_empty(examples, what)
     return Order(examples, size, context.seed, context.shuffle, context.drop_remainder)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.data.order.parts import assert_rows, check_parts
+from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.utils.arguments import check_bool, check_choice, check_int
 from tfdistr.utils.describe import describe
@@ -28,6 +28,14 @@ Own = int | range
 
 Policy = tf.data.experimental.AutoShardPolicy
 POLICIES = ("auto", "file", "data", "hint", "off")
+
+_RULE = "Cannot split a batch over workers: not all of its parts have a row for each example."
+_FIX = (
+    "Repeat what all rows share for each row, or make it a weight of the model. If each batch is one graph, "
+    "train with one worker, or make batches of graphs that are padded to the same number of nodes."
+)
+#: The number of batches that show whether each is one graph.
+_LOOKED_AT = 2
 
 # Datasets that are already one worker's share. A set, because a dataset cannot hold a mark.
 _shares: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
@@ -116,13 +124,6 @@ def leave_to_tensorflow(dataset: tf.data.Dataset, num_workers: int, *, fits: boo
 
     Without a ``shard(SHARD_HINT, SHARD_HINT)`` HINT means the same as OFF: there every worker would read
     all rows. So the rows are split, for the result of one worker.
-
-    Args:
-        fits: Whether Keras's methods read the dataset, whose result must be that of one worker.
-
-    Raises:
-        DataShardError: The policy is FILE, and there are fewer files than workers. Or the dataset waits for
-            shards, and ``fits``.
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy
     if num_workers == 1 or policy in (Policy.AUTO, Policy.DATA):
@@ -159,10 +160,6 @@ def distribute_batches(
     Every worker gets as many batches as the dataset has. If a batch has fewer rows than there are workers,
     some workers get an empty batch. Rows stay in order: the workers' shares, one after the other, are the
     global batch.
-
-    Raises:
-        DataShardError: The pipeline shuffles without a seed, so that each worker would have another
-            order, or an element is not a batch, or it cannot be split by rows.
     """
     if _is_all(shares, own):
         return dataset
@@ -195,11 +192,7 @@ def check_order(dataset: tf.data.Dataset, num_workers: int) -> None:
 
 
 def in_common_order(dataset: tf.data.Dataset, shares: int, own: Own) -> tf.data.Dataset:
-    """Return a dataset with the same order on all workers, whose caches have a file for each worker.
-
-    Raises:
-        DataShardError: The dataset is random, and there is no common seed.
-    """
+    """Return a dataset with the same order on all workers, whose caches have a file for each worker."""
     if _is_all(shares, own):
         return dataset
     first = own.start if isinstance(own, range) else own
@@ -272,10 +265,7 @@ def _is_all(shares: int, own: Own) -> bool:
 def bounds(rows: Any, shares: int, own: Own) -> tuple[Any, Any]:
     """Return the first row and the end of a share of a batch, or of consecutive shares.
 
-    Args:
-        shares: Number of shares: a share for each worker, or for each virtual worker. They differ by at most
-            one row.
-        own: The number of the share, or the range of the shares.
+    Shares differ by at most one row.
     """
     first, end = (own.start, own.stop) if isinstance(own, range) else (own, own + 1)
     return rows * first // shares, rows * end // shares
@@ -300,3 +290,76 @@ def _with_policy(dataset: tf.data.Dataset, policy: Any) -> tf.data.Dataset:
 
 def _files(count: int) -> str:
     return f"{count} file" if count == 1 else f"{count} files"
+
+
+# --- The parts of a batch, which are split by rows together: each must have a row for each example
+
+
+def check_parts(dataset: tf.data.Dataset, again: Callable[[], tf.data.Dataset] | None = None) -> None:
+    """Refuse batches that cannot be split by rows, as far as their types or the first batches show."""
+    specs = _named(dataset.element_spec)
+    shapes = {name: spec.shape for name, spec in specs if hasattr(spec, "shape")}
+    sizes = {name: shape[0] for name, shape in shapes.items() if shape.rank}
+    known = set(sizes.values()) - {None}
+    if len(known) > 1:
+        raise _different(sizes)
+    may_be_graphs = any(shape.rank == 2 and shape.as_list() == [None, None] for shape in shapes.values())
+    if may_be_graphs or (known and None in sizes.values()):
+        found = tf_internals.first_elements(dataset, _LOOKED_AT)
+        if not found and again is not None:
+            with tf_internals.undisturbed_random_numbers():
+                found = list(again().take(_LOOKED_AT))
+        check_rows(found)
+
+
+def check_rows(batches: Sequence[Any]) -> None:
+    """Refuse batches of arrays or tensors that cannot be split by rows.
+
+    Each batch is one graph if a part has as many columns as rows, in batches of different sizes.
+    """
+    shapes: dict[str, list[tuple[Any, ...]]] = {}
+    for batch in batches:
+        sizes = {name: _rows(part) for name, part in _named(batch)}
+        if len(set(sizes.values())) > 1:
+            raise _different(sizes)
+        for name, part in _named(batch):
+            shapes.setdefault(name, []).append(tuple(part.shape))
+    for name, found in shapes.items():
+        square = all(len(shape) == 2 and shape[0] == shape[1] for shape in found)
+        if square and len(set(found)) > 1:
+            received = f"`{name}` of the shapes {' and '.join(map(str, found))}"
+            raise DataShardError(_RULE, received=received, fix=_FIX)
+
+
+def assert_rows(batch: Any) -> None:
+    """Refuse a batch of tensors, within a graph, whose parts have different numbers of rows."""
+    parts = _named(batch)
+    first_name, first = parts[0]
+    for name, part in parts[1:]:
+        tf.debugging.assert_equal(
+            _count(part), _count(first), f"{_RULE} Received: `{name}` beside `{first_name}`. Fix: {_FIX}"
+        )
+
+
+def _different(sizes: Mapping[str, int | None]) -> DataShardError:
+    described = ", ".join(f"`{name}`: {size} rows" for name, size in sizes.items() if size is not None)
+    return DataShardError(_RULE, received=described, fix=_FIX)
+
+
+def _named(batch: Any) -> list[tuple[str, Any]]:
+    """Return the parts of ``x``, ``(x, y)`` or ``(x, y, sample_weight)`` with their names."""
+    parts = batch if isinstance(batch, tuple) else (batch,)
+    pairs = zip(("x", "y", "sample_weight"), parts, strict=False)
+    return [leaf for name, part in pairs for leaf in leaves(part, name)]
+
+
+def _rows(part: Any) -> int:
+    if isinstance(part, tf.RaggedTensor | tf.SparseTensor):
+        return int(_count(part))
+    return int(part.shape[0])
+
+
+def _count(part: Any) -> tf.Tensor:
+    if isinstance(part, tf.RaggedTensor):
+        return tf.cast(part.nrows(), tf.int64)
+    return part.dense_shape[0] if isinstance(part, tf.SparseTensor) else tf.shape(part, tf.int64)[0]

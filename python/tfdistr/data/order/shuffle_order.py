@@ -29,9 +29,6 @@ class Order:
         seed: Seed of the shuffles.
         shuffle: Whether each pass has another random order; otherwise the examples keep their order.
         drop_remainder: Whether a last batch with fewer than ``batch_size`` examples is dropped.
-
-    Raises:
-        ArgumentError: No batch would be left.
     """
 
     examples: int
@@ -65,12 +62,6 @@ class Order:
         """Return the indices of the examples that a worker takes of global batch ``step``.
 
         ``step`` counts on from pass to pass. The indices do not need the steps before.
-
-        Args:
-            shares: Number of shares of the batch; see ``bounds``.
-            own: The share, or the shares, of the worker.
-
-        Source: the permutation is ``tf.random.experimental.index_shuffle``.
         """
         number, batch = step // self.batches, step % self.batches
         start = batch * self.batch_size
@@ -91,15 +82,9 @@ class Order:
     def block(
         self, step: int, count: int, shares: int = 1, own: Own = 0
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return the results of ``indices`` for the steps from ``step`` on, computed together.
+        """Return the results of ``indices`` for ``count`` steps from ``step`` on, of shape ``(steps, rows)``.
 
-        Args:
-            count: Number of steps, at least 1. Steps that are not ``alike`` the first step are dropped.
-            shares: Number of shares of a batch; see ``bounds``.
-            own: The share, or the shares, of the worker.
-
-        Returns:
-            Indices of shape ``(steps, rows)``.
+        Steps that are not ``alike`` the first step are dropped.
         """
         number, batch = divmod(step, self.batches)
         start = batch * self.batch_size

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.data.order.context import WorkerContext, reading_of
-from tfdistr.data.order.parts import check_rows
-from tfdistr.data.order.shard import take_rows
+from tfdistr.data.order.shard import check_rows, take_rows
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.batch_objects import GivenBatches, Pull, count_batches, is_py_dataset, pass_of
 from tfdistr.data.pipeline.index_batches import batch_type
@@ -35,9 +34,6 @@ class FedBatches:
         endless: Whether another pass follows each pass; otherwise each iteration is a pass.
         skipped: Number of batches that the first iteration skips.
         first: Number of the first pass.
-
-    Raises:
-        ArgumentError: There is no batch.
     """
 
     def __init__(
@@ -108,15 +104,7 @@ class FedBatches:
 def fed_batches(
     call: Callable[[], Any], made: Any, context: WorkerContext, steps: int | None, name: str
 ) -> tuple[FedBatches, int | None]:
-    """Return the batches of a Python object, and their number in an epoch; None if it is not known.
-
-    Args:
-        made: The result of a call: a ``PyDataset``, or an iterable of batches.
-        steps: Steps of an epoch, if the user fixed them.
-
-    Raises:
-        ArgumentError: The workers cannot know how many batches there are.
-    """
+    """Return the batches of a Python object, and their number in an epoch; None if it is not known."""
     start = reading_of(context).start
     if is_py_dataset(made):
         size = count_batches(made, name)

@@ -1,4 +1,4 @@
-"""Examples of data sets in files by index: the choice of a reader for a data set, and its batches."""
+"""Examples in files by index: the choice of a reader for a data set, and its batches."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -16,44 +17,48 @@ import tensorflow as tf
 
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.index_batches import Indexed
-from tfdistr.data.readers.blocks import Array, Blocks, Single, leaves_of
-from tfdistr.data.readers.described import FileDataset, pack
+from tfdistr.data.readers.blocks import Array, Blocks, Single, joined
+from tfdistr.data.readers.described import FileDataset
 from tfdistr.data.source import pack_parts
+from tfdistr.data.trees import pack
 from tfdistr.errors import ArgumentError
 
-#: Bytes of decoded blocks that a worker keeps, if it keeps them in memory of its own.
+log = logging.getLogger("tfdistr")
+
+Take = Callable[[Array], list[Array]]
+
+#: Bytes of blocks that a worker keeps, if it keeps them in memory of its own.
 CACHE_BYTES = 64 * 1024 * 1024
 #: Blocks that it keeps at least: a batch may begin in one and end in the next.
 _FEWEST = 2
 
 
 class RecentBlocks:
-    """Rows of blocks; the most recent blocks stay in memory."""
+    """Stored rows of blocks; the most recent blocks stay in memory."""
 
     def __init__(self, source: Blocks) -> None:
         self._source = source
-        self._leaves = leaves_of(source.structure)
         self._recent: OrderedDict[int, list[Array]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()  # several batches may be made at the same time
 
     def take(self, indices: Array) -> list[Array]:
         """Return the rows with these indices, an array for each leaf."""
-        rows = [np.empty((len(indices), *leaf.shape), leaf.kind) for leaf in self._leaves]
+        rows = [np.empty((len(indices), *leaf.shape), leaf.kind) for leaf in self._source.stored]
         blocks = np.searchsorted(self._source.ends, indices, side="right")
         for block in np.unique(blocks).tolist():
             places = np.flatnonzero(blocks == block)
             own = indices[places] - self._source.first(block)
-            for part, array in zip(rows, self._decoded(block), strict=True):
+            for part, array in zip(rows, self._read(block), strict=True):
                 part[places] = array[own]
         return rows
 
-    def _decoded(self, block: int) -> list[Array]:
+    def _read(self, block: int) -> list[Array]:
         with self._lock:
             if block in self._recent:
                 self._recent.move_to_end(block)
                 return self._recent[block]
-            arrays = self._source.read(block)
+            arrays = joined(list(self._source.pieces(block)), self._source.stored)
             self._recent[block] = arrays
             self._bytes += _size(arrays)
             while len(self._recent) > _FEWEST and self._bytes > CACHE_BYTES:
@@ -63,63 +68,75 @@ class RecentBlocks:
 
 
 class DecodedStore:
-    """Rows of blocks; each block is decoded when one of its rows is first needed, and then kept.
+    """Rows that are read and kept when one of them is first needed: a block, or one of ``Single``.
 
-    The workers of a host may share it: a worker that decodes a block writes its rows, then marks them as
-    present. Two workers may do this at the same time, because they write the same values.
+    The workers of a host may share it: a worker that reads rows writes them, then marks them as present. Two
+    workers may do this at the same time, because they write the same values.
 
     Args:
         memory: Holds the rows. Only the disk can hold text.
+        decoded: Whether images are decoded before they are kept.
     """
 
-    def __init__(self, source: Blocks, memory: HostMemory) -> None:
-        self._source, self._memory = source, memory
-        leaves = leaves_of(source.structure)
+    def __init__(self, source: Blocks, memory: HostMemory, *, decoded: bool = False) -> None:
+        self._source, self._memory, self._decoded = source, memory, decoded
+        leaves = source.leaves if decoded else source.stored
         self._text = [leaf.is_text for leaf in leaves]
         # All parts of a row lie together: on the disk, each place costs a read. Text has its position there.
         formats = [(np.int64, (2,)) if leaf.is_text else (leaf.kind, leaf.shape) for leaf in leaves]
         self._names = [f"part {place}" for place in range(len(leaves))]
         row = np.dtype({"names": self._names, "formats": formats}, align=True)
-        self._marks, self._rows = memory.arrays(
-            [((len(source.ends),), np.dtype(bool)), ((len(source),), row)]
-        )
-        # The marks that this worker has read: it can read these blocks without the lock.
-        self._present = np.zeros(len(source.ends), bool)
+        units = len(source) if isinstance(source, Single) else len(source.ends)
+        self._marks, self._rows = memory.arrays([((units,), np.dtype(bool)), ((len(source),), row)])
+        # The marks that this worker has read: it can read their rows without the lock.
+        self._present = np.zeros(units, bool)
         self._filling = threading.Lock()
 
     def take(self, indices: Array) -> list[Array]:
         """Return the rows with these indices, an array for each leaf."""
-        blocks = np.searchsorted(self._source.ends, indices, side="right")
-        if not self._present[blocks].all():
-            self._fill(np.unique(blocks))
+        single = isinstance(self._source, Single)
+        units = indices if single else np.searchsorted(self._source.ends, indices, side="right")
+        if not self._present[units].all():
+            self._fill(np.unique(units))
         rows = self._rows.take(indices)
         return [
             self._disk.get(rows[name]) if text else np.ascontiguousarray(rows[name])
             for name, text in zip(self._names, self._text, strict=True)
         ]
 
-    def _fill(self, blocks: Array) -> None:
+    def _fill(self, units: Array) -> None:
         with self._filling:
-            with self._memory.lock():
-                self._present |= self._marks
-            missing = blocks[~self._present[blocks]]
+            missing = self._missing(units)
+            if isinstance(self._source, Single):
+                if len(missing):
+                    self._write(missing, missing, self._source.take(missing))
+                    self._mark(missing)
+                return
             # Workers need many of the same blocks at first, so each starts with another one.
             for block in np.roll(missing, os.getpid() % max(len(missing), 1)).tolist():
-                with self._memory.lock():
-                    self._present |= self._marks
-                if not self._present[block]:
-                    self._write(block)
+                if len(self._missing(np.array([block]))):
+                    start = self._source.first(block)
+                    for piece in self._source.pieces(block):
+                        end = start + len(piece[0])
+                        self._write(slice(start, end), np.arange(start, end), piece)
+                        start = end
+                    self._mark(block)
 
-    def _write(self, block: int) -> None:
-        start = self._source.first(block)
-        for piece in self._source.pieces(block):
-            end = start + len(piece[0])
-            for name, text, array in zip(self._names, self._text, piece, strict=True):
-                self._rows[name][start:end] = self._disk.put(array.tolist()) if text else array
-            start = end
+    def _missing(self, units: Array) -> Array:
         with self._memory.lock():
-            self._marks[block] = True
-        self._present[block] = True
+            self._present |= self._marks
+        return units[~self._present[units]]
+
+    def _write(self, places: slice | Array, indices: Array, arrays: list[Array]) -> None:
+        if self._decoded:
+            arrays = self._source.decoded(arrays, indices)
+        for name, text, array in zip(self._names, self._text, arrays, strict=True):
+            self._rows[name][places] = self._disk.put(array.tolist()) if text else array
+
+    def _mark(self, units: int | Array) -> None:
+        with self._memory.lock():
+            self._marks[units] = True
+        self._present[units] = True
 
     @property
     def _disk(self) -> HostDisk:
@@ -132,48 +149,92 @@ def _size(arrays: list[Array]) -> int:
 
 
 def _bytes_of(array: Array) -> int:
-    texts: Any = array.tolist() if array.dtype.hasobject else ()
+    texts: list[bytes] = array.tolist() if array.dtype.hasobject else []
     return array.nbytes + sum(map(len, texts))
 
 
-log = logging.getLogger("tfdistr")
+class FileErrors:
+    """The errors of files that TensorFlow's threads read, while this object is entered."""
 
-Take = Callable[[Array], list[Array]]
+    def __init__(self) -> None:
+        self._refused: list[ArgumentError] = []
+        # What decodes the last batches of TensorFlow's graph again, because its error names no file.
+        self._decoded: deque[Callable[[], Any]] = deque(maxlen=256)
 
-# The errors of files that were read in TensorFlow's threads, since the last check.
-_refused: list[ArgumentError] = []
-# Functions that decode the last batches of TensorFlow's graph again, because its error names no file.
-_decoded: deque[Callable[[], Any]] = deque(maxlen=256)
+    def recorded(self, read: Take, decode: Take | None) -> Take:
+        """Return a function that reads and records errors; ``decode`` decodes what the graph will decode."""
+
+        @functools.wraps(read)
+        def recorded(indices: Array) -> list[Array]:
+            if decode:
+                self._decoded.append(functools.partial(decode, indices))
+            try:
+                return read(indices)
+            except ArgumentError as error:
+                self._refused.append(error)
+                raise
+
+        return recorded
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Replace TensorFlow's error, which has the error for a file as text only, by that error."""
+        before = _errors.set(self)
+        try:
+            yield
+        except tf.errors.OpError as error:
+            for refused in self._refused:
+                if str(refused) in error.message:
+                    raise refused from error
+            # Images cause no other errors, such as the one for a lost worker, which must not wait for this.
+            if isinstance(error, tf.errors.InvalidArgumentError):
+                for decode_again in list(self._decoded):
+                    try:
+                        decode_again()
+                    except ArgumentError as refused:
+                        raise refused from error
+            raise
+        finally:
+            _errors.reset(before)
+
+
+#: What records the errors of the data that is opened.
+_errors: ContextVar[FileErrors | None] = ContextVar("errors of files", default=None)
 
 
 def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> Indexed:
     """Return the examples of a data set in files; ``shuffle`` if they are read in random order."""
     source = described.open()
-    leaves, structure = leaves_of(source.structure), pack_parts(source.structure)
     in_memory = described.fits_in_memory(source)
-    encoded = source if in_memory else source.encoded
-    read, how = _reader(encoded, described.name, memory, shuffle, in_memory)
-    log.info("load_dataset(%r): %d files, %s", described.name, len(described.files), how)
-    kinds = [tf.as_dtype(leaf.kind) for leaf in leaves_of(encoded.structure)]
+    return of_blocks(
+        source, described.name, memory, in_memory=in_memory, shuffle=shuffle, files=len(described.files)
+    )
+
+
+def of_blocks(
+    source: Blocks, name: str, memory: HostMemory, *, in_memory: bool, shuffle: bool = False, files: int = 0
+) -> Indexed:
+    """Return examples of a data set; see ``of_files``."""
+    if in_memory:
+        read: Take = DecodedStore(source, memory, decoded=True).take
+        how = "decoded into memory"
+    else:
+        read, how = _reader(source, name, memory, shuffle)
+    if files:
+        log.info("load_dataset(%r): %d files, %s", name, files, how)
+    leaves, structure = source.leaves, pack_parts(source.structure)
+    stored = leaves if in_memory else source.stored
 
     def take(indices: Array) -> list[Array]:
-        arrays = read(indices)
-        return arrays if encoded is source else source.decoded(arrays, indices)
+        return read(indices) if in_memory else source.decoded(read(indices), indices)
 
-    @functools.wraps(read)
-    def recorded(indices: Array) -> list[Array]:
-        if encoded is not source:
-            _decoded.append(functools.partial(take, indices))
-        try:
-            return read(indices)
-        except ArgumentError as error:
-            _refused.append(error)
-            raise
+    kinds = [tf.as_dtype(leaf.kind) for leaf in stored]
+    in_graph = stored != leaves  # and not in NumPy: this costs two copies of each image less
+    recorded = (_errors.get() or FileErrors()).recorded(read, take if in_graph else None)
 
     def batch(indices: tf.Tensor) -> Any:
         parts = tf.numpy_function(recorded, [indices], kinds, stateful=False)
-        if encoded is not source:
-            # Here and not in NumPy: two copies of each image less.
+        if in_graph:
             parts = source.decoded_in_graph(parts)
         for part, leaf in zip(parts, leaves, strict=True):
             part.set_shape((None, *leaf.shape))
@@ -186,17 +247,9 @@ def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> In
     return Indexed(len(source), batch, in_arrays, parallel=not in_memory, ahead=not in_memory)
 
 
-def _reader(
-    source: Blocks, name: str, memory: HostMemory, shuffle: bool, in_memory: bool
-) -> tuple[Take, str]:
-    if in_memory:
-        return DecodedStore(source, memory).take, "decoded into memory"
+def _reader(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple[Take, str]:
     if isinstance(source, Single):
         return source.take, "by index"
-    return _stored(source, name, memory, shuffle)
-
-
-def _stored(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tuple[Take, str]:
     if not shuffle and not source.only_once:
         return RecentBlocks(source).take, "in the order of the files"
     try:
@@ -214,26 +267,3 @@ def _stored(source: Blocks, name: str, memory: HostMemory, shuffle: bool) -> tup
             "folder with more space.", name, error,
         )  # fmt: skip
     return RecentBlocks(source).take, "block by block"
-
-
-@contextlib.contextmanager
-def refused_files() -> Iterator[None]:
-    """Replace TensorFlow's error, which has the error for a file as text only, by that error."""
-    _refused.clear()
-    _decoded.clear()
-    try:
-        yield
-    except tf.errors.OpError as error:
-        # A prefetching thread of an earlier job may also have been refused.
-        for refused in _refused:
-            if str(refused) in error.message:
-                raise refused from error
-        # Images cause no other errors, such as the one for a lost worker, which must not wait for this.
-        for decode_again in list(_decoded) if isinstance(error, tf.errors.InvalidArgumentError) else ():
-            try:
-                decode_again()
-            except ArgumentError as refused:
-                raise refused from error
-        raise
-    finally:
-        _decoded.clear()

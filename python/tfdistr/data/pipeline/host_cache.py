@@ -56,11 +56,7 @@ class HostMemory:
 
     @classmethod
     def join(cls, exchange: Callable[[str], list[str]]) -> HostMemory:
-        """Open the memory of this worker's host. All workers must call it.
-
-        Args:
-            exchange: Returns the texts that the workers pass to it, in the order of the workers.
-        """
+        """Open the memory of this worker's host. All workers must call it."""
         try:
             file = os.memfd_create("tfdistr")
             own = [_host(), os.getpid(), file, os.fstat(file).st_ino]

@@ -19,6 +19,7 @@ from tfdistr.data.order.shard import Own
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.random_access import Lookup
 from tfdistr.data.source import Arrays
+from tfdistr.data.trees import pack
 
 Array = np.ndarray[Any, Any]
 
@@ -133,12 +134,12 @@ def of_arrays(source: Arrays) -> Indexed:
         parts = tf.numpy_function(gather, [indices], [spec.dtype for spec in specs], stateful=False)
         for part, spec in zip(parts, specs, strict=True):
             part.set_shape(spec.shape)
-        return _unflatten(source.structure, iter(parts))
+        return pack(source.structure, iter(parts))
 
     def take(indices: Array) -> Any:
-        return _unflatten(source.structure, iter(gather(indices)))
+        return pack(source.structure, iter(gather(indices)))
 
-    return Indexed(source.examples, batch, take, element_spec=_unflatten(source.structure, iter(specs)))
+    return Indexed(source.examples, batch, take, element_spec=pack(source.structure, iter(specs)))
 
 
 def of_lookup(found: Lookup) -> Indexed:
@@ -161,17 +162,6 @@ def batch_type(array: Array) -> Any:
     return np.dtype(object) if array.dtype.kind in "USO" else array.dtype
 
 
-def _unflatten(structure: Any, values: Any) -> Any:
-    if structure is None:
-        return None
-    if isinstance(structure, dict):
-        parts = {key: _unflatten(structure[key], values) for key in sorted(structure)}
-        return {key: parts[key] for key in structure}
-    if isinstance(structure, tuple):
-        return tuple(_unflatten(part, values) for part in structure)
-    return next(values)
-
-
 class ReadAhead:
     """A worker's batches in NumPy arrays, with prefetch.
 
@@ -189,8 +179,7 @@ class ReadAhead:
         self._reading: tuple[int, Future[Any]] | None = None
 
     def batches(self, step: int, count: int) -> Any:
-        """Return the batches from ``step`` on, as ``Batches.batches`` does; at most ``count``, at least one.
-        """
+        """Return at least one batch and at most ``count`` from ``step`` on, as ``Batches.batches`` does."""
         if not self._first <= step < self._first + self._count:
             self._advance(step)
         start = step - self._first

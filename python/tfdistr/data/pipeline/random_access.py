@@ -110,12 +110,7 @@ def _example(node: tf.data.Dataset) -> Example | None:
 def one_by_one(
     values: tf.Tensor, function: Callable[[tf.Tensor], Any], specs: Specs, parallel: int | None = None
 ) -> Any:
-    """Make the batch of ``function(value)`` for every value of a vector, which may be empty.
-
-    Args:
-        function: Makes an example from a value.
-        parallel: Number of examples that are made at the same time; by default one.
-    """
+    """Make the batch of ``function(value)`` for every value of a vector, which may be empty."""
 
     def batch() -> Any:
         examples = tf.data.Dataset.from_tensor_slices(values).map(function, num_parallel_calls=parallel)

@@ -17,10 +17,9 @@ Pass = Callable[[tf.Tensor], tf.data.Dataset]
 
 
 def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1) -> tf.data.Dataset:
-    """Concatenate the passes from ``first`` on. Each iterator counts separately. An empty pass is the last.
+    """Concatenate ``count()`` passes from ``first`` on, or endless ones (-1). An empty pass is the last.
 
-    Args:
-        count: Returns the number of passes when an iterator starts; -1 for no end.
+    Each iterator counts separately.
     """
     new, numbers = itertools.count(), dict[int, int]()  # the next pass of each iterator
 

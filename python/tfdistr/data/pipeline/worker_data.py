@@ -111,25 +111,11 @@ def make_data(
     memory: HostMemory | None = None,
     of_known_size: bool = False,
 ) -> WorkerData:
-    """Make the batches of one worker.
+    """Make the batches of one worker, in the structure that Keras's ``fit`` gives to a step.
 
-    Args:
-        source: The result of ``make_source``.
-        steps: Steps of an epoch, if the user fixed them. Then the data repeats as often as needed.
-        start: Number of the first step, counted from 0 over all epochs: the batches are the same as the
-            batches of a stream from 0, from this step on.
-        name: The name of ``source`` for the user.
-        memory: The memory for decoded examples; by default only this worker has it.
-        of_known_size: Whether to count the examples if their number is not known.
-
-    Returns:
-        Batches in the structure that Keras's ``fit`` gives to a step; see ``pack_parts``.
-        ``steps`` is None only for a single worker whose data has no known number of examples.
-
-    Raises:
-        ArgumentError: The function did not return a dataset of examples (or of batches), or its dataset
-            never ends although ``steps`` is None.
-        DataShardError: The dataset cannot be split over the workers.
+    From step ``start`` on, counted over all epochs, they are those of a stream from step 0. With ``steps``,
+    those of an epoch, the data repeats as often as needed. Unless ``of_known_size``, the result has no
+    ``steps`` where a single worker has data of unknown size.
     """
     start = check_int("start", start, minimum=0)
     reshuffles = isinstance(source, GivenDataset) and source.reshuffles

@@ -57,15 +57,7 @@ class ColumnForm:
 
 
 def form_of(column: Any, where: str) -> ColumnForm:
-    """Return the form of a column.
-
-    Args:
-        column: Its type, a ``pyarrow.DataType``.
-        where: The name of the column for the user, for the error.
-
-    Raises:
-        ArgumentError: TensorFlow has no such type.
-    """
+    """Return the form of a column."""
     import pyarrow as pa
 
     kind = type_of_values(column)
@@ -119,14 +111,7 @@ def values_of(column: Any) -> Any:
 
 
 def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
-    """Return numbers, or lists of numbers, as one array.
-
-    Args:
-        column: A column as ``values_of`` returns it.
-
-    Raises:
-        ArgumentError: A value is missing, or a list has another size.
-    """
+    """Return numbers, or lists of numbers, as one array."""
     rows, in_row = len(column), 1
     for size in shape:
         _check_there(column, in_row, refuse)
@@ -144,14 +129,7 @@ def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
 
 
 def shape_of(form: ColumnForm, column: Any, refuse: Refuse) -> tuple[int, ...]:
-    """Return the shape of an example; the first row determines the sizes that the type leaves open.
-
-    Args:
-        column: The first rows, as ``values_of`` returns them.
-
-    Raises:
-        ArgumentError: The first list is missing.
-    """
+    """Return the shape of an example; the first row determines the sizes that the type leaves open."""
     shape = []
     column = column[:1]
     for size in form.sizes:
@@ -225,15 +203,12 @@ def from_arrow(value: Any, name: str) -> Any:
     """Return an Arrow table as a ``pyarrow.Table``, a column as a ``pyarrow.ChunkedArray``, else None.
 
     A stream is read to its end, once.
-
-    Args:
-        value: Any object. It is an Arrow object if it has the methods of Arrow's C interface, as those of
-            pyarrow, polars, nanoarrow and duckdb. pandas objects have them, but are not treated so.
-
-    Raises:
-        ArgumentError: pyarrow is not installed, or it cannot read the object.
     """
+    hugging_face: Any = getattr(sys.modules.get("datasets"), "Dataset", ())
+    if isinstance(value, hugging_face):
+        value = value.with_format("arrow")[:]
     of_column, of_stream = (hasattr(value, f"__arrow_c_{what}__") for what in ("array", "stream"))
+    # pandas objects have these methods, too, but are data frames.
     if not (of_column or of_stream) or type(value).__module__.partition(".")[0] == "pandas":
         return None
     kind = f"class {type(value).__module__}.{type(value).__name__}"
@@ -267,12 +242,7 @@ class _Stream:
 
 
 def from_address(address: str, name: str) -> Any:
-    """Read an Arrow stream in this process to its end, as ``from_arrow`` does.
-
-    Args:
-        address: The address of the stream, an ``ArrowArrayStream``, as a whole number in text. The stream is
-            released here.
-    """
+    """Read the ``ArrowArrayStream`` at this address, a number in text, to its end, and release it."""
     return from_arrow(_Stream(int(address)), name)
 
 
@@ -289,15 +259,7 @@ def is_column(value: Any) -> bool:
 
 
 def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[Any, Any]:
-    """Return a column as an array.
-
-    Args:
-        name: The name of the column or of its table for the user.
-        of_table: The name of the column in its table; None for a column without a table.
-
-    Raises:
-        ArgumentError: A value is missing, or TensorFlow has no such type.
-    """
+    """Return a column as an array."""
     where = f"`{name}`" if of_table is None else f"column {of_table!r} of `{name}`"
     form = form_of(column.type, where)
     if form.is_image:
@@ -324,15 +286,18 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[
 
 
 def refuse_dataset(value: Any, name: str) -> None:
-    """Refuse a pyarrow or Hugging Face data set, whose files ``load_dataset()`` reads."""
-    fixes = {
-        "pyarrow.dataset": 'load_dataset("parquet", files=dataset.files, target="y"), or its to_table()',
-        "datasets": 'load_dataset("arrow", files="data", target="y") after its save_to_disk("data")',
-    }
-    for module, instead in fixes.items():
-        loaded = sys.modules.get(module)
-        kinds = (getattr(loaded, kind, ()) for kind in ("Dataset", "DatasetDict", "IterableDataset"))
-        if any(isinstance(value, kind) for kind in kinds):
+    """Refuse a data set of pyarrow, and those of Hugging Face that are no table."""
+    refused = {
+        "pyarrow.dataset": (
+            ("Dataset",), 'load_dataset("parquet", files=dataset.files, target="y"), or its to_table()',
+        ),
+        "datasets": (
+            ("DatasetDict", "IterableDataset", "IterableDatasetDict"),
+            'a Dataset, such as data["train"] of a DatasetDict',
+        ),
+    }  # fmt: skip
+    for module, (kinds, instead) in refused.items():
+        if any(isinstance(value, getattr(sys.modules.get(module), kind, ())) for kind in kinds):
             raise ArgumentError(
                 f"`{name}` must be a table in memory, or files by their names.",
                 received=f"an object of class {type(value).__module__}.{type(value).__name__}",

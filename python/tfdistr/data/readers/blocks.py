@@ -1,15 +1,20 @@
-"""Examples in blocks that are decoded as a whole: row groups, record batches."""
+"""Examples in blocks that are read as a whole: row groups, record batches."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tfdistr.data.trees import leaves
+
 Array = np.ndarray[Any, Any]
+
+#: Number of images that are checked before a job starts.
+_LOOKED_AT = 32
 
 
 @dataclass(frozen=True)
@@ -35,33 +40,35 @@ class Blocks(ABC):
     Attributes:
         structure: The structure of an example: ``(x,)`` or ``(x, y)``, with a ``Leaf`` for each array.
         ends: For each block, the number of the example after its last one.
-        only_once: Whether decoding a block takes so long that its examples must be kept.
+        only_once: Whether reading a block takes so long that its examples must be kept.
+        identity: What identifies this data, beside the names and sizes of the files.
     """
 
     structure: tuple[Any, ...]
     ends: Array
     only_once = False
+    identity = ""
 
     @property
-    def identity(self) -> str:
-        """Return what identifies this data, beside the names and sizes of the files."""
-        return ""
+    def leaves(self) -> list[Leaf]:
+        """The arrays of an example."""
+        return [leaf for _, leaf in leaves(self.structure)]
+
+    @property
+    def stored(self) -> list[Leaf]:
+        """The arrays of an example before ``decoded``: images are bytes, as they are in the files."""
+        return self.leaves
 
     def check(self) -> None:
         """Check early for later errors, as far as it takes little time."""
         return
 
-    @property
-    def encoded(self) -> Blocks:
-        """The same examples, with images as they are in the files."""
-        return self
-
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
-        """Decode the examples of ``encoded`` with these indices."""
+        """Decode the stored examples with these indices."""
         return arrays
 
     def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
-        """Decode examples of ``encoded`` in a graph: tensors to tensors of the same values."""
+        """Decode stored examples in a graph: tensors to tensors of the same values."""
         return parts
 
     def __len__(self) -> int:
@@ -73,20 +80,19 @@ class Blocks(ABC):
 
     @abstractmethod
     def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Decode a block, piece by piece: the arrays of consecutive examples, in the order of the leaves."""
+        """Read a block, piece by piece: the stored arrays of consecutive examples."""
 
-    def read(self, block: int) -> list[Array]:
-        """Decode a block."""
-        pieces = list(self.pieces(block))
-        if len(pieces) == 1:
-            return pieces[0]
-        if not pieces:
-            return [np.empty((0, *leaf.shape), leaf.kind) for leaf in leaves_of(self.structure)]
-        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+    def examples(self, block: int) -> Iterator[tuple[Array, list[Array]]]:
+        """Read and decode a block, piece by piece: indices and arrays."""
+        start = self.first(block)
+        for arrays in self.pieces(block):
+            indices = np.arange(start, start + len(arrays[0]))
+            yield indices, self.decoded(arrays, indices)
+            start += len(indices)
 
 
 class Single(Blocks):
-    """Examples that are decoded one by one, or some of them together.
+    """Examples that are read one by one, or some of them together.
 
     Args:
         together: Number of examples of a block.
@@ -98,17 +104,21 @@ class Single(Blocks):
 
     @abstractmethod
     def take(self, indices: Array) -> list[Array]:
-        """Decode the examples with these indices: an array for each leaf."""
+        """Read the stored examples with these indices: an array for each leaf."""
 
     def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Decode a block."""
+        """Read a block."""
         yield self.take(np.arange(self.first(block), self.ends[block]))
 
 
-def leaves_of(structure: Any) -> list[Leaf]:
-    """Return the leaves of a structure in TensorFlow's order: dictionaries by key."""
-    if isinstance(structure, Mapping):
-        return [leaf for key in sorted(structure) for leaf in leaves_of(structure[key])]
-    if isinstance(structure, tuple):
-        return [leaf for part in structure for leaf in leaves_of(part)]
-    return [structure]
+def some_of(examples: int) -> list[int]:
+    """Return the indices of examples that are checked early, from the first to the last."""
+    return [int(index) for index in np.linspace(0, examples - 1, min(_LOOKED_AT, examples), dtype=int)]
+
+
+def joined(pieces: Sequence[list[Array]], leaves: Sequence[Leaf]) -> list[Array]:
+    """Concatenate the arrays of pieces; without pieces, return empty arrays."""
+    if len(pieces) == 1:
+        return pieces[0]
+    empty = [[np.empty((0, *leaf.shape), leaf.kind) for leaf in leaves]]
+    return [np.concatenate(parts) for parts in zip(*(pieces or empty), strict=True)]

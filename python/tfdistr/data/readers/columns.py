@@ -7,15 +7,13 @@ text, a category is its text, and lists are arrays, so all of a column must have
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfdistr.data.readers.arrow_tables import (
-    ColumnForm,
     Refuse,
     bytes_of,
     form_of,
@@ -25,8 +23,9 @@ from tfdistr.data.readers.arrow_tables import (
     uneven_lists,
     values_of,
 )
-from tfdistr.data.readers.blocks import Array, Blocks, Leaf, leaves_of
+from tfdistr.data.readers.blocks import Array, Leaf
 from tfdistr.data.readers.image_folder import Images
+from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 
 
@@ -51,8 +50,7 @@ class Wanted:
     color_mode: str | None = None
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """The place of rows, for errors: a file, and the number of the first row in it."""
 
     path: str
@@ -63,271 +61,256 @@ class Where:
 First = Callable[[str], "tuple[Where, Any] | None"]
 
 
-class FileColumns:
-    """The columns of the files, and their conversion.
+class Column:
+    """A column of the files, and its conversion.
 
     Args:
-        schema: The schema of the first file, a ``pyarrow.Schema``.
-        path: The path of this file.
-        first: Reads the first rows of a column. Only lists and images need it.
+        kind: Its type in the first file, a ``pyarrow.DataType``.
+        first: Reads its first rows. Only lists and images need it.
 
     Attributes:
-        structure: What an example is; see ``Blocks``.
-        encoded_structure: The same, with images as bytes.
-        images: The decoder of each column with images.
-
-    Raises:
-        ArgumentError: A column is missing or twice, or has a type that no model takes.
+        leaf: The array of its values, alone or in a dictionary.
+        images: The decoder of its images, if it has some.
     """
 
-    def __init__(self, schema: Any, path: str, wanted: Wanted, first: First | None = None) -> None:
-        target = (wanted.target,) if isinstance(wanted.target, str) else wanted.target or ()
-        if wanted.features is None:
-            features = tuple(name for name in schema.names if name not in target)
-        else:
-            features = wanted.features
-        self._check_names(features, target, schema, path)
-        self.names = [*features, *target]
-        self._forms = {name: _form_in(schema, name, path) for name in self.names}
-        self._path, self._fill = path, wanted.fill
-        self.images = self._images(wanted, first)
-        self._leaves = {name: self._leaf(name, first) for name in self.names}
-        parts = [self._part(features, wanted.matrix, "features")]
-        if isinstance(wanted.target, str):
-            parts.append(_FeaturePart((wanted.target,), alone=True))
-        elif target:
-            parts.append(self._part(target, wanted.matrix, "target"))
-        self._parts = parts
-        self.structure = tuple(self._structure(part, self._leaves) for part in parts)
-        as_bytes = {name: Leaf(self._forms[name].kind) for name in self.images}
-        self.encoded_structure = tuple(self._structure(part, self._leaves | as_bytes) for part in parts)
-        self._check_fill(schema)
+    def __init__(self, name: str, kind: Any, path: str, wanted: Wanted, first: First) -> None:
+        self.name, self.form = name, form_of(kind, f"column {name!r} of {path}")
+        self._fill = wanted.fill.get(name) if isinstance(wanted.fill, Mapping) else wanted.fill
+        if isinstance(wanted.fill, Mapping) and self._fill is not None:
+            self._scalar(type_of_values(kind))
+        self._shape = tuple(size or 0 for size in self.form.sizes)
+        self.images: Images | None = None
+        if (self.form.is_image or None in self.form.sizes) and (found := first(name)):
+            where, values = found
+            values, refuse = values_of(values), self._refuse(where)
+            if self.form.is_image:
+                image = bytes_of(values[:1], refuse)[0]
+                mode = wanted.color_mode or "rgb"
+                self.images = Images(wanted.image_size, mode, image, self._at(where))
+            else:
+                self._shape = shape_of(self.form, self._filled(values), refuse)
+        self.stored = Leaf(_batch_type(self.form.kind), self._shape)
+        self.leaf = self.images.leaf if self.images else self.stored
 
-    def check(self, schema: Any, path: str) -> None:
-        """Check that a file has the same columns as the first file."""
-        for name in self.names:
-            _check_there(name, schema, path)
-            if _form_in(schema, name, path) != self._forms[name]:
-                raise ArgumentError(
-                    "A column must have the same type in all files.",
-                    received=f"column {name!r} of {path}: {schema.field(name).type}, "
-                    f"where {self._path} has {self._forms[name].words}",
-                    fix="Write the files with one schema.",
-                )
+    @property
+    def missing_is_error(self) -> bool:
+        """Return whether nothing stands for missing values."""
+        return self._fill is None
 
-    def arrays(self, table: Any, where: Where) -> list[Array]:
-        """Convert a table or a record batch to the arrays of the leaves."""
-        return self.decoded(self.encoded(table, where), lambda row: Where(where.path, where.row + row))
-
-    def encoded(self, table: Any, where: Where) -> list[Array]:
-        """Convert a table or a record batch, but leave images as bytes."""
-        return [array for part in self._parts for array in self._arrays_of(part, table, where)]
-
-    def decoded(self, arrays: list[Array], where: Callable[[int], Where]) -> list[Array]:
-        """Decode the images of rows; ``where`` returns the place of each of the rows."""
-        if not self.images:
-            return arrays
-        names = [name for part in self._parts for name in part.leaves]
-
-        def place_of(name: str) -> Callable[[int], str]:
-            return lambda row: self._image_place(name, where(row))
-
-        return [
-            self.images[name].all(array, place_of(name)) if name in self.images else array
-            for name, array in zip(names, arrays, strict=True)
-        ]
-
-    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
-        """Decode the images of rows in a graph: tensors to tensors."""
-        names = [name for part in self._parts for name in part.leaves]
-        return [
-            self.images[name].in_graph(part) if name in self.images else part
-            for name, part in zip(names, parts, strict=True)
-        ]
-
-    def missing_is_error(self, name: str) -> bool:
-        """Return whether a column has no replacement for missing values."""
-        return self._filling(name) is None
-
-    def missing(self, name: str, where: Where) -> ArgumentError:
-        """Return the error that a value of a column is missing in the row ``where``."""
+    def missing(self, where: Where) -> ArgumentError:
+        """Return the error that the value of a row is missing."""
         return ArgumentError(
             "A column must have a value in each row.",
-            received=f"no value of column {name!r} in row {where.row} of {where.path}",
+            received=f"no value of {self._at(where)}",
             fix="Leave such rows out."
-            if self._forms[name].is_image
-            else f"Pass {self._example_fill(name)}, or leave such rows out.",
+            if self.form.is_image
+            else f"Pass {self._example_fill()}, or leave such rows out.",
         )
 
-    # --- The conversion of the columns
+    def array(self, table: Any, where: Where) -> Array:
+        """Convert the rows of a table or a record batch, but leave images as bytes."""
+        refuse, values = self._refuse(where), self._filled(values_of(table.column(self.name)))
+        if self.form.is_text or self.form.is_image:
+            return bytes_of(values, refuse)
+        return numbers_of(values, self._shape, refuse)
 
-    def _images(self, wanted: Wanted, first: First | None) -> dict[str, Images]:
-        names = [name for name in self.names if self._forms[name].is_image]
-        given = [one for one in ("image_size", "color_mode") if getattr(wanted, one) is not None]
-        if given and not names:
-            raise ArgumentError(
-                f"`{given[0]}` needs a column of images.",
-                received=", ".join(f"column {name!r} of {form.words}" for name, form in self._forms.items()),
-                fix=f"Leave `{given[0]}` out. Images are structures with the bytes of an image file.",
-            )
-        made: dict[str, Images] = {}
-        for name in names:
-            if found := first and first(name):
-                where, values = found
-                data = bytes_of(values_of(values)[:1], self._refuse(name, where))
-                place = self._image_place(name, where)
-                made[name] = Images(wanted.image_size, wanted.color_mode or "rgb", data[0], place)
-        return made
+    def decoded(self, array: Array, where: Callable[[int], Where]) -> Array:
+        """Decode images; ``where`` returns the place of each of the rows."""
+        return self.images.all(array, lambda row: self._at(where(row))) if self.images else array
 
-    def _leaf(self, name: str, first: First | None) -> Leaf:
-        form = self._forms[name]
-        if name in self.images:
-            return self.images[name].leaf
-        if None in form.sizes and (found := first and first(name)):
-            where, values = found
-            return Leaf(
-                form.kind, shape_of(form, self._filled(values_of(values), name), self._refuse(name, where))
-            )
-        return Leaf(form.kind, tuple(size or 0 for size in form.sizes))
-
-    def _part(self, names: tuple[str, ...], matrix: bool | None, argument: str) -> _FeaturePart:
-        odd = [name for name in names if not self._forms[name].is_number]
-        if matrix and odd:
-            raise ArgumentError(
-                "`matrix` needs columns of numbers.",
-                received=f"matrix=True, and column {odd[0]!r} of `{argument}`: {self._forms[odd[0]].words}",
-                fix="Leave `matrix` or the column out.",
-            )
-        alone = len(names) == 1 and names[0] in self.images
-        return _FeaturePart(names, matrix=not odd if matrix is None else matrix, alone=alone)
-
-    def _structure(self, part: _FeaturePart, leaves: Mapping[str, Leaf]) -> Any:
-        if part.matrix:
-            return Leaf(_batch_type(self._matrix_type(part)), (len(part.names),))
-        made = {
-            name: leaves[name]
-            if name in self.images
-            else Leaf(_batch_type(leaves[name].kind), leaves[name].shape)
-            for name in part.names
-        }
-        return next(iter(made.values())) if part.alone else made
-
-    def _matrix_type(self, part: _FeaturePart) -> np.dtype[Any]:
-        # As for data frames: float64 if float32 would round.
-        return np.result_type(np.float32, *(self._forms[name].kind for name in part.names))
-
-    def _arrays_of(self, part: _FeaturePart, table: Any, where: Where) -> list[Array]:
-        arrays = {name: self._array(table, name, where) for name in part.names}
-        if part.matrix:
-            kind = self._matrix_type(part)
-            stacked = np.empty((table.num_rows, len(arrays)), _batch_type(kind))
-            for place, array in enumerate(arrays.values()):
-                stacked[:, place] = array.astype(kind, copy=False)
-            return [stacked]
-        return [arrays[name].astype(_batch_type(arrays[name].dtype), copy=False) for name in part.leaves]
-
-    def _array(self, table: Any, name: str, where: Where) -> Array:
-        form, refuse = self._forms[name], self._refuse(name, where)
-        column = self._filled(values_of(table.column(name)), name)
-        if form.is_text or form.is_image:
-            return bytes_of(column, refuse)
-        return numbers_of(column, self._leaves[name].shape, refuse)
-
-    def _refuse(self, name: str, where: Where) -> Refuse:
+    def _refuse(self, where: Where) -> Refuse:
         def refuse(row: int, what: str | None) -> ArgumentError:
             place = Where(where.path, where.row + row)
-            if what is None:
-                return self.missing(name, place)
-            return uneven_lists(f"column {name!r} in row {place.row} of {place.path}: {what}")
+            return self.missing(place) if what is None else uneven_lists(f"{self._at(place)}: {what}")
 
         return refuse
 
-    @staticmethod
-    def _image_place(name: str, where: Where) -> str:
-        return f"column {name!r} in row {where.row} of {where.path}"
+    def _at(self, where: Where) -> str:
+        return f"column {self.name!r} in row {where.row} of {where.path}"
 
-    # --- The replacement of missing values
+    def _filled(self, values: Any) -> Any:
+        if self._fill is None or not values.null_count:
+            return values
+        return values.fill_null(self._scalar(values.type))
 
-    def _filled(self, column: Any, name: str) -> Any:
-        value = self._filling(name)
-        if value is None or not column.null_count:
-            return column
-        return column.fill_null(self._scalar(column.type, value, name))
-
-    def _filling(self, name: str) -> Any:
-        return self._fill.get(name) if isinstance(self._fill, Mapping) else self._fill
-
-    def _check_fill(self, schema: Any) -> None:
-        if not isinstance(self._fill, Mapping):
-            return
-        for name, value in self._fill.items():
-            if name in self._forms:
-                self._scalar(type_of_values(schema.field(name).type), value, name)
-            else:
-                raise ArgumentError(
-                    "`fill` must name columns that are read.",
-                    received=f"{name!r}, where {', '.join(map(repr, self.names))} are read",
-                    fix="Correct the name, or leave it out.",
-                )
-
-    def _scalar(self, kind: Any, value: Any, name: str) -> Any:
+    def _scalar(self, kind: Any) -> Any:
+        """Return what stands for missing values, as an Arrow value."""
         import pyarrow as pa
 
+        value: Any = self._fill
         whole = isinstance(value, float) and value.is_integer() and not pa.types.is_floating(kind)
         try:
             return pa.scalar(int(value) if whole else value, kind)  # an R number is a double
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(
                 "`fill` must have a value of the type of the column.",
-                received=f"{value!r} for column {name!r}: {kind}",
+                received=f"{value!r} for column {self.name!r}: {kind}",
                 fix="Leave it out: images cannot be filled."
-                if self._forms[name].is_image
-                else f"Pass {self._example_fill(name)}, for example.",
+                if self.form.is_image
+                else f"Pass {self._example_fill()}, for example.",
             ) from error
 
-    def _example_fill(self, name: str) -> str:
-        value = "''" if self._forms[name].is_text else "0"
-        for _ in self._forms[name].sizes:
+    def _example_fill(self) -> str:
+        value = "''" if self.form.is_text else "0"
+        for _ in self.form.sizes:
             value = f"[{value}, ...]"
-        return f"fill={{{name!r}: {value}}}"
+        return f"fill={{{self.name!r}: {value}}}"
 
-    # --- Names
 
-    @staticmethod
-    def _check_names(features: Sequence[str], target: Sequence[str], schema: Any, path: str) -> None:
-        if not features:
+class _Part:
+    """The columns of ``x`` or ``y``: one matrix, one column alone, or a dictionary."""
+
+    def __init__(
+        self, columns: list[Column], argument: str, matrix: bool | None, alone: bool = False
+    ) -> None:
+        odd = next((column for column in columns if not column.form.is_number), None)
+        if matrix and odd and not alone:
             raise ArgumentError(
-                "`features` must name at least one column.",
-                received=f"none beside the target, of {', '.join(map(repr, schema.names))}",
-                fix="Name the columns that the model takes.",
+                "`matrix` needs columns of numbers.",
+                received=f"matrix=True, and column {odd.name!r} of `{argument}`: {odd.form.words}",
+                fix="Leave `matrix` or the column out.",
             )
-        for name in (*features, *target):
-            _check_there(name, schema, path)
-        both = [name for name in features if name in target]
-        if both:
-            raise ArgumentError(
-                "A column is a feature or a target, not both.",
-                received=f"{both[0]!r} in `features` and in `target`",
-                fix="Leave it out of one of them.",
-            )
-
-
-@dataclass(frozen=True)
-class _FeaturePart:
-    """The columns of ``x`` or ``y``, and their form: one matrix, one column alone, or a dictionary."""
-
-    names: tuple[str, ...]
-    matrix: bool = False
-    alone: bool = False
+        self.columns = columns
+        self._alone = alone or (len(columns) == 1 and columns[0].images is not None)
+        # As for data frames: float64 if float32 would round.
+        is_matrix = not self._alone and (odd is None if matrix is None else matrix)
+        kinds = (column.form.kind for column in columns)
+        self._matrix = np.result_type(np.float32, *kinds) if is_matrix else None
+        #: The columns of the leaves, in their order; None for a matrix.
+        self.leaves = [None] if is_matrix else sorted(columns, key=lambda column: column.name)
 
     @property
-    def leaves(self) -> list[str]:
-        """The columns of the leaves, in their order; an empty name for a matrix."""
-        return [""] if self.matrix else sorted(self.names)
+    def structure(self) -> Any:
+        if self._matrix is not None:
+            return Leaf(_batch_type(self._matrix), (len(self.columns),))
+        if self._alone:
+            return self.columns[0].leaf
+        return {column.name: column.leaf for column in self.columns}
+
+    def arrays(self, table: Any, where: Where) -> list[Array]:
+        arrays = {column: column.array(table, where) for column in self.columns}
+        if self._matrix is None:
+            found = [arrays[column] for column in self.leaves if column is not None]
+            return [array.astype(_batch_type(array.dtype), copy=False) for array in found]
+        stacked = np.empty((table.num_rows, len(arrays)), _batch_type(self._matrix))
+        for place, array in enumerate(arrays.values()):
+            stacked[:, place] = array.astype(self._matrix, copy=False)
+        return [stacked]
 
 
-def _form_in(schema: Any, name: str, path: str) -> ColumnForm:
-    return form_of(schema.field(name).type, f"column {name!r} of {path}")
+class FileColumns:
+    """The columns of the files, and their conversion.
+
+    Args:
+        schema: The schema of the first file, a ``pyarrow.Schema``.
+        path: The path of this file.
+        first: Reads the first rows of a column.
+
+    Attributes:
+        structure: What an example is; see ``Blocks``.
+        columns: The columns by name.
+    """
+
+    def __init__(self, schema: Any, path: str, wanted: Wanted, first: First = lambda name: None) -> None:
+        target = (wanted.target,) if isinstance(wanted.target, str) else wanted.target or ()
+        features = wanted.features
+        if features is None:
+            features = tuple(name for name in schema.names if name not in target)
+        _check_names(features, target, schema, path)
+        names = (*features, *target)
+        if isinstance(wanted.fill, Mapping):
+            _check_fill(wanted.fill, names)
+        self.columns = {
+            name: Column(name, schema.field(name).type, path, wanted, first)
+            for name in names
+        }  # fmt: skip
+        self._path = path
+        self._check_images(wanted)
+        self._parts = [_Part([self.columns[name] for name in features], "features", wanted.matrix)]
+        if target:
+            targets, alone = [self.columns[name] for name in target], isinstance(wanted.target, str)
+            self._parts.append(_Part(targets, "target", wanted.matrix, alone))
+        self.structure = tuple(part.structure for part in self._parts)
+        self._leaves = [column for part in self._parts for column in part.leaves]
+
+    @property
+    def stored(self) -> list[Leaf]:
+        """The leaves of an example with images as bytes."""
+        pairs = zip(self._leaves, leaves(self.structure), strict=True)
+        return [column.stored if column else leaf for column, (_, leaf) in pairs]
+
+    @property
+    def has_images(self) -> bool:
+        """Return whether a column has images."""
+        return any(column.images for column in self.columns.values())
+
+    def check(self, schema: Any, path: str) -> None:
+        """Check that a file has the same columns as the first file."""
+        for name, column in self.columns.items():
+            _check_there(name, schema, path)
+            kind = schema.field(name).type
+            if form_of(kind, f"column {name!r} of {path}") != column.form:
+                raise ArgumentError(
+                    "A column must have the same type in all files.",
+                    received=f"column {name!r} of {path}: {kind}, where {self._path} has {column.form.words}",
+                    fix="Write the files with one schema.",
+                )
+
+    def arrays(self, table: Any, where: Where) -> list[Array]:
+        """Convert a table or a record batch, but leave images as bytes."""
+        return [array for part in self._parts for array in part.arrays(table, where)]
+
+    def decoded(self, arrays: list[Array], where: Callable[[int], Where]) -> list[Array]:
+        """Decode the images of rows; ``where`` returns the place of each of the rows."""
+        return [
+            column.decoded(array, where) if column else array
+            for column, array in zip(self._leaves, arrays, strict=True)
+        ]
+
+    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+        """Decode the images of rows in a graph: tensors to tensors."""
+        return [
+            column.images.in_graph(part) if column and column.images else part
+            for column, part in zip(self._leaves, parts, strict=True)
+        ]
+
+    def _check_images(self, wanted: Wanted) -> None:
+        given = next((one for one in ("image_size", "color_mode") if getattr(wanted, one) is not None), None)
+        columns = self.columns.values()
+        if given and not any(column.form.is_image for column in columns):
+            raise ArgumentError(
+                f"`{given}` needs a column of images.",
+                received=", ".join(f"column {column.name!r} of {column.form.words}" for column in columns),
+                fix=f"Leave `{given}` out. Images are structures with the bytes of an image file.",
+            )
+
+
+def _check_names(features: Sequence[str], target: Sequence[str], schema: Any, path: str) -> None:
+    if not features:
+        raise ArgumentError(
+            "`features` must name at least one column.",
+            received=f"none beside the target, of {', '.join(map(repr, schema.names))}",
+            fix="Name the columns that the model takes.",
+        )
+    for name in (*features, *target):
+        _check_there(name, schema, path)
+    both = next((name for name in features if name in target), None)
+    if both is not None:
+        raise ArgumentError(
+            "A column is a feature or a target, not both.",
+            received=f"{both!r} in `features` and in `target`",
+            fix="Leave it out of one of them.",
+        )
+
+
+def _check_fill(fill: Mapping[str, Any], names: Sequence[str]) -> None:
+    unknown = next((name for name in fill if name not in names), None)
+    if unknown is not None:
+        raise ArgumentError(
+            "`fill` must name columns that are read.",
+            received=f"{unknown!r}, where {', '.join(map(repr, names))} are read",
+            fix="Correct the name, or leave it out.",
+        )
 
 
 def _check_there(name: str, schema: Any, path: str) -> None:
@@ -349,60 +332,3 @@ def _batch_type(kind: np.dtype[Any]) -> np.dtype[Any]:
 
     floatx: np.dtype[Any] = np.dtype(keras.config.floatx())
     return floatx
-
-
-#: Rows that are decoded at once, at most, and the bytes that they may take.
-_ROWS, _BYTES = 65_536, 64 * 1024 * 1024
-
-
-class TableBlocks(Blocks):
-    """The rows of files of tables, in the order of the files.
-
-    Args:
-        places: For each block, its file, and the number of its first row there.
-    """
-
-    def __init__(self, columns: FileColumns, places: list[Where], rows: list[int]) -> None:
-        self.columns, self.places = columns, places
-        self.structure = columns.structure
-        self.ends = np.cumsum(rows, dtype=np.int64)
-        example = sum(int(np.prod(leaf.shape)) * leaf.kind.itemsize for leaf in leaves_of(self.structure))
-        self.together = max(1, min(_ROWS, _BYTES // max(example, 1)))
-
-    @abstractmethod
-    def tables(self, block: int) -> Iterator[tuple[Any, Where]]:
-        """Read a block: tables of ``together`` rows at most, and their places."""
-
-    def pieces(self, block: int) -> Iterator[list[Array]]:
-        """Decode a block."""
-        for table, where in self.tables(block):
-            yield self.columns.arrays(table, where)
-
-    @property
-    def encoded(self) -> Blocks:
-        """The rows with images as bytes."""
-        return _EncodedTable(self) if self.columns.images else self
-
-    def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
-        """Decode the images of rows."""
-        return self.columns.decoded(arrays, lambda row: self.place(int(indices[row])))
-
-    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
-        """Decode the images of rows in a graph."""
-        return self.columns.decoded_in_graph(parts)
-
-    def place(self, index: int) -> Where:
-        """Return the place of an example."""
-        block = int(np.searchsorted(self.ends, index, side="right"))
-        place = self.places[block]
-        return Where(place.path, place.row + index - self.first(block))
-
-
-class _EncodedTable(Blocks):
-    def __init__(self, source: TableBlocks) -> None:
-        self._source = source
-        self.structure, self.ends = source.columns.encoded_structure, source.ends
-
-    def pieces(self, block: int) -> Iterator[list[Array]]:
-        for table, where in self._source.tables(block):
-            yield self._source.columns.encoded(table, where)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.data.datasets import Dataset
-from tfdistr.data.readers.blocks import Blocks, leaves_of
-from tfdistr.data.readers.csv import scan
+from tfdistr.data.readers.blocks import Blocks, joined
 from tfdistr.data.readers.examples import example_options
 from tfdistr.data.readers.image_folder import find_folder, image_options
 from tfdistr.data.readers.paths import find_files, sizes_of
+from tfdistr.data.readers.tables import scan
+from tfdistr.data.trees import pack
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool
 from tfdistr.utils.describe import describe
@@ -77,12 +78,8 @@ class FileDataset(Dataset):
     def arrays(self) -> Any:
         """Return all examples as NumPy arrays: ``(x, y)``, or ``x`` if there is no target."""
         source = self.open()
-        read = [source.read(block) for block in range(len(source.ends))]
-        leaves = leaves_of(source.structure)
-        parts = [
-            np.concatenate([np.empty((0, *leaf.shape), leaf.kind), *(block[place] for block in read)])
-            for place, leaf in enumerate(leaves)
-        ]
+        pieces = [arrays for block in range(len(source.ends)) for _, arrays in source.examples(block)]
+        parts = joined(pieces, source.leaves)
         made = pack(source.structure, iter(map(_as_text, parts)))
         return made if len(made) > 1 else made[0]
 
@@ -91,13 +88,13 @@ class FileDataset(Dataset):
         import tensorflow as tf
 
         source = self.open()
-        specs = [tf.TensorSpec((None, *leaf.shape), leaf.kind) for leaf in leaves_of(source.structure)]
+        specs = [tf.TensorSpec((None, *leaf.shape), leaf.kind) for leaf in source.leaves]
         structure = source.structure if len(source.structure) > 1 else source.structure[0]
 
         def blocks() -> Iterator[Any]:
             for block in range(len(source.ends)):
-                for piece in source.pieces(block):
-                    yield pack(structure, iter(piece))
+                for _, arrays in source.examples(block):
+                    yield pack(structure, iter(arrays))
 
         signature = pack(structure, iter(specs))
         return tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
@@ -106,21 +103,11 @@ class FileDataset(Dataset):
         """Return whether all decoded examples fit into ``IN_MEMORY_BYTES``; False if they have text."""
         from tfdistr.data import datasets
 
-        leaves = leaves_of((opened or self.open()).structure)
+        leaves = (opened or self.open()).leaves
         if any(leaf.is_text for leaf in leaves):
             return False
         example = sum(int(np.prod(leaf.shape)) * leaf.kind.itemsize for leaf in leaves)
         return self.examples * example <= datasets.IN_MEMORY_BYTES
-
-
-def pack(structure: Any, values: Iterator[Any]) -> Any:
-    """Replace the leaves of a structure by values."""
-    if isinstance(structure, Mapping):
-        parts = {key: pack(structure[key], values) for key in sorted(structure)}
-        return {key: parts[key] for key in structure}
-    if isinstance(structure, tuple):
-        return tuple(pack(part, values) for part in structure)
-    return next(values)
 
 
 @dataclass(frozen=True)
@@ -250,9 +237,9 @@ def _csv_options(delimiter: Any = None, **arguments: Any) -> dict[str, Any]:
 
 #: The formats by name.
 FORMATS = {
-    "parquet": Format(("arrow", "ParquetBlocks"), _image_table_options, (".parquet", ".pq")),
-    "csv": Format(("csv", "CsvBlocks"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
-    "arrow": Format(("arrow", "ArrowBlocks"), _image_table_options, (".arrow", ".feather")),
+    "parquet": Format(("tables", "ParquetTables"), _image_table_options, (".parquet", ".pq")),
+    "csv": Format(("tables", "CsvTables"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
+    "arrow": Format(("tables", "ArrowTables"), _image_table_options, (".arrow", ".feather")),
     "image_folder": Format(("image_folder", "ImageFolder"), image_options, find=find_folder),
     "tfrecord": Format(("record_files", "TFRecordExamples"), example_options, (".tfrecord", ".tfrecords")),
     "arrayrecord": Format(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +33,6 @@ class Examples(Single):
     def __init__(self, files: Sequence[str], sizes: Sequence[int], features: Features, target: Any) -> None:
         self._files, self._features = open_all(files, sizes), features
         self._file_ends = np.cumsum(self.open_files(files), dtype=np.int64)
-        self._lock = threading.Lock()
         targets = (target,) if isinstance(target, str) else target or ()
         parts: list[Any] = [_structure([name for name in features if name not in targets], features)]
         self._names = [sorted(name for name in features if name not in targets)]
@@ -48,8 +46,8 @@ class Examples(Single):
         """Open the files, and return the number of records of each."""
 
     @abstractmethod
-    def records(self, file: int, numbers: Sequence[int]) -> Sequence[bytes]:
-        """Return the records of a file with these numbers."""
+    def records(self, files: Array, numbers: Array) -> list[bytes]:
+        """Return the records with these files and numbers."""
 
     def check(self) -> None:
         """Decode the first record of each file."""
@@ -58,25 +56,22 @@ class Examples(Single):
                 self.take(np.array([before]))
 
     def take(self, indices: Array) -> list[Array]:
-        """Read and decode records."""
         import tensorflow as tf
 
-        found = np.empty(len(indices), object)
-        of_file = np.searchsorted(self._file_ends, indices, side="right")
-        for file in np.unique(of_file).tolist():
+        files = np.searchsorted(self._file_ends, indices, side="right")
+        numbers = indices - np.concatenate([[0], self._file_ends])[files]
+        for file in np.unique(files).tolist():
             self._files[file].check()
-            places = np.flatnonzero(of_file == file)
-            first = int(self._file_ends[file - 1]) if file else 0
-            found[places] = self.records(file, (indices[places] - first).tolist())
+        found = self.records(files, numbers)
         try:
             parsed = self._parse(found)
         except tf.errors.OpError:
-            for place in range(len(indices)):
-                self._check_one(int(indices[place]), found[place : place + 1])
+            for file, number, record in zip(files.tolist(), numbers.tolist(), found, strict=True):
+                self._check_one(file, number, record)
             raise
         return [parsed[name] for names in self._names for name in names]
 
-    def _parse(self, records: Array) -> dict[str, Array]:
+    def _parse(self, records: list[bytes]) -> dict[str, Array]:
         import tensorflow as tf
 
         features = {
@@ -87,14 +82,12 @@ class Examples(Single):
             parsed = tf.io.parse_example(tf.constant(records, tf.string), features)
         return {name: value.numpy() for name, value in parsed.items()}
 
-    def _check_one(self, index: int, record: Array) -> None:
+    def _check_one(self, file: int, number: int, record: bytes) -> None:
         import tensorflow as tf
 
         try:
-            self._parse(record)
+            self._parse([record])
         except tf.errors.OpError as error:
-            file = int(np.searchsorted(self._file_ends, index, side="right"))
-            number = index - (int(self._file_ends[file - 1]) if file else 0)
             raise ArgumentError(
                 "Each record must be a tf.train.Example that has the features of `features`.",
                 received=f"record {number} of {self._files[file].path}: {first_line(error)}",

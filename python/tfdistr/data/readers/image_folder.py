@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Leaf, Single
+from tfdistr.data.readers.blocks import Array, Leaf, Single, some_of
 from tfdistr.data.readers.paths import first_line
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_choice, check_int
@@ -39,14 +39,7 @@ class Images:
         self._starting = threading.Lock()
 
     def all(self, data: Sequence[bytes] | Array, place: Callable[[int], str]) -> Array:
-        """Decode images, all of them in one TensorFlow call.
-
-        Args:
-            place: Returns the place of the image with this position in ``data``, for errors.
-
-        Raises:
-            ArgumentError: An image cannot be decoded, or has another size than the first one.
-        """
+        """Decode images, all of them in one TensorFlow call."""
         import tensorflow as tf
 
         with self._starting:
@@ -121,8 +114,6 @@ def image_options(image_size: Any = None, color_mode: Any = None) -> dict[str, A
 
 #: The endings of the files that keras.utils.image_dataset_from_directory() reads.
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
-#: Number of images that are checked before a job starts.
-_LOOKED_AT = 32
 
 
 class ImageFolder(Single):
@@ -135,9 +126,6 @@ class ImageFolder(Single):
 
     Attributes:
         class_names: The names of the classes, in the order of their numbers.
-
-    Raises:
-        ArgumentError: There is no image, or the first one cannot be decoded.
     """
 
     def __init__(
@@ -153,45 +141,34 @@ class ImageFolder(Single):
             labels += [label] * len(found)
         if not self._names:
             raise _no_images(folder, f"{len(self.class_names)} folders without an image")
+        names = "\0".join(self._names).encode(errors="surrogateescape")
+        self.identity = hashlib.sha256(names).hexdigest()
         self._labels = np.array(labels, np.int32)
         self._written = np.zeros(len(labels), np.int64)  # the write time of each image at its first reading
         self._images = Images(image_size, color_mode, *self._read(0))
         super().__init__((self._images.leaf, Leaf(self._labels.dtype)), len(labels))
 
-    @property
-    def identity(self) -> str:
-        """The names of the images."""
-        return hashlib.sha256("\0".join(self._names).encode(errors="surrogateescape")).hexdigest()
-
     def check(self) -> None:
         """Decode some of the images."""
-        for index in np.linspace(0, len(self) - 1, min(_LOOKED_AT, len(self)), dtype=int).tolist():
+        for index in some_of(len(self)):
             self._images.one(*self._read(index))
 
     @property
-    def encoded(self) -> Single:
-        """The images as they are in their files."""
-        return _EncodedFolder(self)
+    def stored(self) -> list[Leaf]:
+        return [Leaf(np.dtype(object)), self.structure[1]]
 
     def take(self, indices: Array) -> list[Array]:
-        """Decode images."""
-        return self.decoded(self.read_files(indices), indices)
+        data = np.empty(len(indices), object)
+        data[:] = [self._read(index)[0] for index in indices.tolist()]
+        return [data, self._labels[indices]]
 
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
-        """Decode the contents of files."""
         data, labels = arrays
         return [self._images.all(data, lambda at: self._path(int(indices[at]))), labels]
 
     def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
-        """Decode the contents of files in a graph."""
         data, labels = parts
         return [self._images.in_graph(data), labels]
-
-    def read_files(self, indices: Array) -> list[Array]:
-        """Return the contents of files, and the numbers of the classes."""
-        data = np.empty(len(indices), object)
-        data[:] = [self._read(index)[0] for index in indices.tolist()]
-        return [data, self._labels[indices]]
 
     def _path(self, index: int) -> str:
         return os.path.join(self.folder, self._names[index])
@@ -208,15 +185,6 @@ class ImageFolder(Single):
             raise _changed(f"{path}, which was written again")
         self._written[index] = written
         return data, path
-
-
-class _EncodedFolder(Single):
-    def __init__(self, source: ImageFolder) -> None:
-        self._source = source
-        super().__init__((Leaf(np.dtype(object)), source.structure[1]), len(source))
-
-    def take(self, indices: Array) -> list[Array]:
-        return self._source.read_files(indices)
 
 
 def find_folder(files: Any) -> tuple[str, ...]:

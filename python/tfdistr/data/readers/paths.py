@@ -14,15 +14,7 @@ _MAGIC = frozenset("*?[")
 
 
 def find_files(files: Any, endings: Sequence[str]) -> tuple[str, ...]:
-    """Return the absolute paths of files, in the order of the examples.
-
-    Args:
-        files: A path, a pattern such as "part-*.parquet", a folder, or a list of them. The files of a pattern
-            and of a folder are sorted by name.
-
-    Raises:
-        ArgumentError: There is no such file, or a folder or a pattern has none.
-    """
+    """Return the absolute paths of files: those of a pattern or a folder are sorted by name."""
     given = list(files) if isinstance(files, list | tuple) else [files]
     if not given or not all(isinstance(one, str | os.PathLike) and os.fspath(one) for one in given):
         raise ArgumentError(
@@ -70,9 +62,6 @@ class File:
 
     Args:
         size: Its size in bytes when the data set was described, if that is known.
-
-    Raises:
-        ArgumentError: The file was removed, or has another size.
     """
 
     def __init__(self, path: str, size: int | None = None) -> None:

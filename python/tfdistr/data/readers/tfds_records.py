@@ -1,25 +1,34 @@
-"""Batches of a TensorFlow Datasets data set by index: only the records of a batch are read and decoded."""
+"""Examples of a TensorFlow Datasets data set by index: only the records of a batch are read and decoded."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfdistr.data.datasets import Dataset
+from tfdistr.data.pipeline.file_examples import of_blocks
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.pipeline.index_batches import Indexed
 from tfdistr.data.pipeline.random_access import Specs, one_by_one, specs_of
-from tfdistr.data.readers.record_files import Records, open_records
+from tfdistr.data.readers.blocks import Array, Leaf, Single
+from tfdistr.data.readers.record_files import TFRecordFiles
 
 log = logging.getLogger("tfdistr")
 
 Decode = Callable[[tf.Tensor], Any]
+
+
+class Records(Protocol):
+    """Records that are read by index."""
+
+    def __len__(self) -> int: ...
+    def __getitems__(self, indices: Sequence[int], /) -> Sequence[bytes]: ...
 
 
 def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
@@ -35,8 +44,7 @@ def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
         return None
     specs = specs_of(tf.data.Dataset.from_tensors("").map(described.decode))
     if described.fits_in_memory():
-        kept = Kept(records, described.decode, specs, memory)
-        return Indexed(len(records), kept.batch, kept.take)
+        return of_blocks(_Prepared(records, described.decode, specs), described.name, memory, in_memory=True)
 
     def batch(indices: tf.Tensor) -> Any:
         return one_by_one(_read(records, indices), described.decode, specs)
@@ -44,90 +52,83 @@ def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
     return Indexed(len(records), batch, None, parallel=True)
 
 
-class Kept:
-    """Decoded examples of equal shape that stay in memory. Each is decoded when it is first needed.
-
-    Several workers may share them: a worker that decodes an example writes it, then marks it as present. Two
-    workers may do this at the same time, because they write the same values.
+class _Prepared(Single):
+    """Examples of equal shape.
 
     Args:
         decode: Makes an example from a record. The same record must always give the same example.
     """
 
-    def __init__(self, records: Records, decode: Decode, specs: Specs, memory: HostMemory) -> None:
-        self._records, self._decode, self._specs, self._memory = records, decode, specs, memory
-        leaves = tf.nest.flatten(specs.example)
-        # Floating-point numbers have Keras's type, as they do in arrays.
-        floatx = keras.config.floatx()
-        kinds = [np.dtype(floatx if s.dtype.is_floating else s.dtype.as_numpy_dtype) for s in leaves]
-        self._types = [tf.as_dtype(kind) for kind in kinds]
-        examples = [((len(records), *s.shape), kind) for s, kind in zip(leaves, kinds, strict=True)]
-        self._marks, *self._arrays = memory.arrays([((len(records),), np.dtype(bool)), *examples])
-        # The marks that this worker has read: it can read their examples without the lock.
-        self._present = np.zeros(len(records), bool)
-        self._decoded = tf.function(self._decode_all, input_signature=[tf.TensorSpec([None], tf.int64)])
+    def __init__(self, records: Records, decode: Decode, specs: Specs) -> None:
+        def leaf(spec: tf.TensorSpec) -> Leaf:
+            # Floating-point numbers have Keras's type, as they do in arrays.
+            kind = keras.config.floatx() if spec.dtype.is_floating else spec.dtype.as_numpy_dtype
+            return Leaf(np.dtype(kind), tuple(spec.shape))
 
-    def batch(self, indices: tf.Tensor) -> Any:
-        """Return the batch of an int64 vector of indices."""
-        missing, *kept = tf.numpy_function(self._look, [indices], [tf.int64, *self._types])
-        parts = tf.cond(tf.size(missing) > 0, lambda: self._fill(indices, missing), lambda: kept)
-        for part, array in zip(parts, self._arrays, strict=True):
-            part.set_shape((None, *array.shape[1:]))
-        return self._packed(parts)
-
-    def take(self, indices: np.ndarray[Any, Any]) -> Any:
-        """Return the batch of a NumPy vector of indices, in NumPy arrays."""
-        missing = self._missing(indices)
-        if missing.size:
-            with tf.device("CPU:0"):
-                decoded = self._decoded(tf.constant(missing))
-            self._keep(missing, [part.numpy() for part in decoded])
-        return self._packed(self._rows(indices))
-
-    def _packed(self, parts: Any) -> Any:
-        return tf.nest.pack_sequence_as(self._specs.example, parts)
-
-    def _rows(self, indices: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        return [array.take(indices, axis=0) for array in self._arrays]
-
-    def _missing(self, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the indices of the examples that are not decoded."""
-        if not self._present[indices].all():
-            with self._memory.lock():
-                self._present |= self._marks
-        missing: np.ndarray[Any, Any] = indices[~self._present[indices]]
-        return missing
-
-    def _keep(self, indices: np.ndarray[Any, Any], parts: Sequence[np.ndarray[Any, Any]]) -> None:
-        for array, part in zip(self._arrays, parts, strict=True):
-            array[indices] = part
-        with self._memory.lock():
-            self._marks[indices] = True
-
-    def _look(self, indices: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        """Return the indices of the examples that are not decoded. If there are none, also return all."""
-        missing = self._missing(indices)
-        return [missing, *self._rows(indices[:0] if missing.size else indices)]
-
-    def _fill(self, indices: tf.Tensor, missing: tf.Tensor) -> list[tf.Tensor]:
-        def keep(
-            indices: np.ndarray[Any, Any], missing: np.ndarray[Any, Any], *parts: np.ndarray[Any, Any]
-        ) -> list[np.ndarray[Any, Any]]:
-            self._keep(missing, parts)
-            return self._rows(indices)
-
-        return list(tf.numpy_function(keep, [indices, missing, *self._decode_all(missing)], self._types))
-
-    def _decode_all(self, indices: tf.Tensor) -> list[tf.Tensor]:
         processors = len(os.sched_getaffinity(0))
-        decoded = one_by_one(_read(self._records, indices), self._decode, self._specs, processors)
-        return list(tf.nest.flatten(decoded))
+
+        def decoded(indices: tf.Tensor) -> list[tf.Tensor]:
+            return list(tf.nest.flatten(one_by_one(_read(records, indices), decode, specs, processors)))
+
+        self._decoded = tf.function(decoded, input_signature=[tf.TensorSpec([None], tf.int64)])
+        made = tf.nest.map_structure(leaf, specs.example)
+        super().__init__(made if isinstance(made, tuple) else (made,), len(records))
+
+    def take(self, indices: Array) -> list[Array]:
+        with tf.device("CPU:0"):
+            parts = self._decoded(tf.constant(indices))
+        return [part.numpy().astype(leaf.kind) for part, leaf in zip(parts, self.stored, strict=True)]
 
 
 def _read(records: Records, indices: tf.Tensor) -> tf.Tensor:
-    def read(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def read(numbers: Array) -> Array:
         return np.array([*records.__getitems__(numbers.tolist()), b""], object)[:-1]
 
     found = tf.numpy_function(read, [indices], tf.string, stateful=False)
     found.set_shape([None])
     return found
+
+
+class TFRecords:
+    """Records of a split of TFRecord files. The split has some consecutive records of each file.
+
+    Args:
+        parts: For each part: the number of the file, of its first record in the file, and of its records.
+    """
+
+    def __init__(self, files: TFRecordFiles, parts: Sequence[tuple[int, int, int]]) -> None:
+        self._files = files
+        of_parts = np.array(parts, np.int64).reshape(-1, 3)
+        self._of_file, self._first, counts = of_parts.T
+        self._ends = np.cumsum(counts)
+        self._starts = self._ends - counts
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def __getitems__(self, indices: Sequence[int]) -> list[bytes]:
+        """Return the records with these indices."""
+        parts = np.searchsorted(self._ends, indices, side="right")
+        numbers = np.asarray(indices, np.int64) - self._starts[parts] + self._first[parts]
+        return self._files.read(self._of_file[parts], numbers)
+
+
+def open_records(builder: Any, split: str) -> tuple[Records | None, str]:
+    """Open the records of a split, and describe how they are read; None if this is only possible in order."""
+    info = builder.info
+    kind = info.file_format.value if info.file_format else "unknown"
+    if kind == "array_record":
+        import tensorflow_datasets as tfds
+
+        raw = tfds.decode.DeserializeMethod.RAW_BYTES
+        return builder.as_data_source(split, deserialize_method=raw), "array_record files, by index"
+    if kind != "tfrecord":
+        return None, f"{kind} files, in order"
+    instructions = info.splits[split].file_instructions
+    counts = {os.fspath(one.filename): one.examples_in_shard for one in instructions}
+    names = list(counts)
+    if not all(map(os.path.isfile, names)):
+        return None, "TFRecord files that are not on this machine, in order"
+    parts = [(names.index(os.fspath(one.filename)), one.skip, one.take) for one in instructions]
+    how = f"{len(names)} TFRecord {'file' if len(names) == 1 else 'files'}, by index"
+    return TFRecords(TFRecordFiles(names, list(counts.values())), parts), how
