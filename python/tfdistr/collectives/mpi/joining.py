@@ -26,7 +26,7 @@ from tfdistr.collectives.mpi.agreement import END, Agreement, PeerLines, Talks, 
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.protocol import printable
 from tfdistr.utils import at_exit
-from tfdistr.utils.shared_names import START, folder_of_start, job_of_start
+from tfdistr.utils.shared_names import START, folder_of_start, job_of_start, remove_names
 
 #: The largest number of keys of a rank: MPI needs no more.
 _KEYS = 256
@@ -191,6 +191,7 @@ class Joining:
         self._thread.join(self._timeout)
         if self._failure is not None or self._thread.is_alive():
             raise self._talks.error(self._failure or f"not all communicated within {self._timeout:g} s")
+        remove_names(os.getpid())  # all ranks have mapped the memory
         # The library sends a goodbye when the process exits, and waits for an answer. By then nobody serves
         # it, and Python has closed its sockets.
         at_exit.register(partial(self._local.send, "cmd=finalize_ack"))
