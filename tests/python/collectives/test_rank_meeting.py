@@ -57,9 +57,7 @@ def test_a_rank_that_ends_before_is_noticed_long_before_start_timeout():
 def test_a_rank_that_does_not_come_is_named_after_start_timeout():
     lines, seconds = start("sleep", "come", seconds="3")
     rule, received, _ = error_of(lines)
-    assert rule == (
-        "ClusterStartError: Not all workers started MPI within 3 s, which is `start_timeout`."
-    )
+    assert rule == ("ClusterStartError: Not all workers started MPI within 3 s, which is `start_timeout`.")
     assert received.endswith("waited for worker 0, which runs, but has not called MPI_Init")
     assert seconds < 30
 
@@ -94,7 +92,8 @@ def test_ranks_that_have_started_have_no_names_in_memory():
         try:
             said = b""
             while said.count(b"2 ranks") < 2:
-                assert (line := job.stdout.readline())  # type: ignore[union-attr]
+                line = job.stdout.readline()  # type: ignore[union-attr]
+                assert line
                 said += line
             assert set(SHARED.glob("mpich_shm_*")) <= names  # so none stays if they are killed
         finally:
