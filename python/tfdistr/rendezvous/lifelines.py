@@ -14,18 +14,20 @@ after the leader has exited, and would blame the leader: TensorFlow's messages e
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
+import select
 import selectors
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tfdistr.rendezvous.heartbeat import Heartbeat
-from tfdistr.rendezvous.lines import Lines
+from tfdistr.utils.log_tail import LineReader
 
 # Seconds without traffic after which the kernel checks that the other machine is there. The check also keeps
 # firewalls from dropping the connection.
@@ -35,6 +37,64 @@ _BEATS = 5
 # The lines: a goodbye, or the message about a failure as a JSON string of at most this many characters.
 _GOODBYE, _FAILED = "goodbye", "failed "
 _LONGEST = 4000
+
+# Bytes of a read, and of a partial line that is kept.
+_READ, _MOST = 1 << 16, 1 << 20
+
+
+class Lines:
+    """A connection that carries lines. What has arrived after a line stays here for the next reader."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self._reader = LineReader(_MOST)
+        self._whole: collections.deque[str] = collections.deque()
+
+    def take(self) -> str | None:
+        """Return the next line; None if it is not complete.
+
+        Raises:
+            OSError: The connection has ended.
+        """
+        if not self._whole:
+            try:
+                read = self.connection.recv(_READ)
+            except BlockingIOError:
+                return None
+            if not read:
+                raise ConnectionAbortedError("no more lines")
+            self._whole.extend(self._reader.take(read))
+        return self._whole.popleft() if self._whole else None
+
+    def send(self, line: str) -> None:
+        """Send a line, and wait while the peer has no room for it."""
+        left = memoryview(f"{line}\n".encode())
+        while left:
+            try:
+                left = left[self.connection.send(left) :]
+            except BlockingIOError:
+                _poll([self], select.POLLOUT, None)
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a line has arrived that nobody has taken."""
+        return bool(self._whole)
+
+
+def ready(connections: Iterable[Lines], seconds: float) -> list[Lines]:
+    """Return the connections on which something has arrived. Wait at most ``seconds`` for it."""
+    asked = list(connections)
+    come = _poll(asked, select.POLLIN, 0.0 if any(each.has_line for each in asked) else seconds)
+    return [each for each in asked if each.has_line or each.connection.fileno() in come]
+
+
+def _poll(connections: Iterable[Lines], event: int, seconds: float | None) -> set[int]:
+    poll = select.poll()  # ``select.select`` takes no file of a number above 1023
+    for each in connections:
+        poll.register(each.connection, event)
+    return {number for number, _ in poll.poll(None if seconds is None else seconds * 1000)}
+
 
 _all: weakref.WeakSet[Lifelines] = weakref.WeakSet()
 

@@ -19,7 +19,7 @@ from tfdistr.collectives.mpi.reach import Door, OpenDoor
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.errors import ClusterStartError
 from tfdistr.network.ports import free_ports
-from tfdistr.rendezvous.lines import Lines
+from tfdistr.rendezvous.lifelines import Lines
 
 
 def says(

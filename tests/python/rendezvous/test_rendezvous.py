@@ -15,7 +15,7 @@ from meeting import START_FIX, addresses, outcomes, run, started
 
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.network.ports import free_ports
-from tfdistr.rendezvous import meeting
+from tfdistr.rendezvous import meeting, roles
 from tfdistr.rendezvous.meeting import meet, tell_of
 from tfdistr.rendezvous.protocol import listening_socket, no_port
 
@@ -250,7 +250,7 @@ def test_an_error_of_the_leader_ends_the_meeting(monkeypatch):
     def fail(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(meeting, "mismatch", fail)
+    monkeypatch.setattr(roles, "mismatch", fail)
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="a bug"):
         meet(addresses(1), "worker 0", {}, 20)

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from tfdistr.collectives.mpi.reach import Door, OpenDoor, interface, unreached
 from tfdistr.collectives.mpi.room import MORE_ROOM, free_room, too_small, why_refused
 from tfdistr.errors import ClusterStartError
-from tfdistr.rendezvous.lifelines import Lifelines
-from tfdistr.rendezvous.lines import ready
+from tfdistr.rendezvous.lifelines import Lifelines, ready
 from tfdistr.rendezvous.protocol import printable
 
 _TEXT = 300  # characters of a reason

@@ -24,7 +24,7 @@ from typing import Any
 
 from tfdistr.collectives.mpi.agreement import END, Agreement, Talks
 from tfdistr.collectives.mpi.world import MpiLibrary
-from tfdistr.rendezvous.lines import Lines, ready
+from tfdistr.rendezvous.lifelines import Lines, ready
 from tfdistr.rendezvous.protocol import printable
 from tfdistr.utils import at_exit
 from tfdistr.utils.shared_names import START, folder_of_start, job_of_start, remove_names
