@@ -38,8 +38,9 @@ from tfdistr.collectives.mpi.world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env, parse_tf_config
 from tfdistr.rendezvous.pods import kubernetes_cluster_from_env
-from tfdistr.rendezvous.protocol import absence, greeting_of, listening_socket, lookup, no_port, printable
+from tfdistr.rendezvous.protocol import absence, listening_socket, lookup, no_port, printable
 from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
+from tfdistr.rendezvous.survey import answer_at
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
 from tfdistr.utils.arguments import check_positive, read_text
@@ -236,13 +237,9 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
     try:
         (await listening_socket(address, tasks)).close()
     except OSError as error:
-        greeting: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            async with asyncio.timeout(timeout):
-                greeting, _, writer = await greeting_of(address)
-            writer.close()
-        if greeting.get("task") == name:
-            return [Row(check, _OK, f"{name} waits there: {printable(greeting['id'])}")]
+        answer = await answer_at(address, timeout)
+        if answer.greeting is not None and answer.is_of(name):
+            return [Row(check, _OK, f"{name} waits there: {printable(answer.greeting['id'])}")]
         return [Row(check, _BAD, *no_port(error))]
     try:
         async with asyncio.timeout(timeout):
@@ -258,16 +255,13 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
 
 async def _peer(name: str, address: str, timeout: float) -> list[Row]:
     check = f"{name}, {address}"
-    try:
-        async with asyncio.timeout(timeout):
-            greeting, _, writer = await greeting_of(address)
-    except ConnectionRefusedError:
+    greeting, error = await answer_at(address, timeout)
+    if isinstance(error, ConnectionRefusedError):
         return [Row(check, _OK, "the machine is there; nobody listens yet")]
-    except OSError as error:
+    if error is not None:
         return [_unreachable(check, error)]
-    except ValueError:
+    if greeting is None:
         return [Row(check, _OK, "something listens there, which is no worker that waits for its peers")]
-    writer.close()
     if greeting["task"] != name:
         found = f"{printable(greeting['task'])} waits there"
         return [Row(check, _BAD, found, "Give all workers the same addresses.")]

@@ -14,15 +14,17 @@ after the leader has exited, and would blame the leader: TensorFlow's messages e
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
+import select
 import selectors
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tfdistr.rendezvous.heartbeat import Heartbeat
 from tfdistr.utils.log_tail import LineReader
@@ -32,10 +34,67 @@ from tfdistr.utils.log_tail import LineReader
 _KEEPALIVE = 30
 # Heartbeats per timeout after which a process counts as lost.
 _BEATS = 5
-_READ = 1 << 16
 # The lines: a goodbye, or the message about a failure as a JSON string of at most this many characters.
 _GOODBYE, _FAILED = "goodbye", "failed "
 _LONGEST = 4000
+
+# Bytes of a read, and of a partial line that is kept.
+_READ, _MOST = 1 << 16, 1 << 20
+
+
+class Lines:
+    """A connection that carries lines. What has arrived after a line stays here for the next reader."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self._reader = LineReader(_MOST)
+        self._whole: collections.deque[str] = collections.deque()
+
+    def take(self) -> str | None:
+        """Return the next line; None if it is not complete.
+
+        Raises:
+            OSError: The connection has ended.
+        """
+        if not self._whole:
+            try:
+                read = self.connection.recv(_READ)
+            except BlockingIOError:
+                return None
+            if not read:
+                raise ConnectionAbortedError("no more lines")
+            self._whole.extend(self._reader.take(read))
+        return self._whole.popleft() if self._whole else None
+
+    def send(self, line: str) -> None:
+        """Send a line, and wait while the peer has no room for it."""
+        left = memoryview(f"{line}\n".encode())
+        while left:
+            try:
+                left = left[self.connection.send(left) :]
+            except BlockingIOError:
+                _poll([self], select.POLLOUT, None)
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a line has arrived that nobody has taken."""
+        return bool(self._whole)
+
+
+def ready(connections: Iterable[Lines], seconds: float) -> list[Lines]:
+    """Return the connections on which something has arrived. Wait at most ``seconds`` for it."""
+    asked = list(connections)
+    come = _poll(asked, select.POLLIN, 0.0 if any(each.has_line for each in asked) else seconds)
+    return [each for each in asked if each.has_line or each.connection.fileno() in come]
+
+
+def _poll(connections: Iterable[Lines], event: int, seconds: float | None) -> set[int]:
+    poll = select.poll()  # ``select.select`` takes no file of a number above 1023
+    for each in connections:
+        poll.register(each.connection, event)
+    return {number for number, _ in poll.poll(None if seconds is None else seconds * 1000)}
+
 
 _all: weakref.WeakSet[Lifelines] = weakref.WeakSet()
 
@@ -44,25 +103,23 @@ class Lifelines:
     """The connections of this process: the leader's to each worker, or another worker's to the leader."""
 
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
-        self._connections = dict(connections)
-        self._lines = {name: LineReader(_READ) for name in self._connections}
+        #: The connections by the names of their tasks, also for messages before ``watch()``.
+        self.lines = {name: Lines(connection) for name, connection in connections.items()}
         self._watched = self._over = False
         self._patience: float | None = None
         self._heartbeat: Heartbeat | None = None
         self._failure: str | None = None
         self._decided = threading.Event()
         self._closing = threading.Lock()
-        for connection in self._connections.values():
-            connection.setblocking(False)
+        for connection in self._connections:
             with contextlib.suppress(OSError, AttributeError):  # not every system has both
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE)
         _all.add(self)
 
     @property
-    def connections(self) -> Mapping[str, socket.socket]:
-        """The sockets by the names of their tasks, for messages before ``watch()``."""
-        return self._connections
+    def _connections(self) -> list[socket.socket]:
+        return [lines.connection for lines in self.lines.values()]
 
     def watch(
         self,
@@ -82,9 +139,9 @@ class Lifelines:
         """
         self._watched, self._patience = True, heartbeat_timeout
         if heartbeat_timeout is not None:
-            for connection in self._connections.values():
+            for connection in self._connections:
                 _give_up_after(connection, heartbeat_timeout)
-            self._heartbeat = Heartbeat(self._connections.values(), heartbeat_timeout / _BEATS)
+            self._heartbeat = Heartbeat(self._connections, heartbeat_timeout / _BEATS)
         arguments = (on_failure, of_loss, of_silence or of_loss)
         threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
 
@@ -107,7 +164,7 @@ class Lifelines:
         self._over = True
         with self._closing:  # the thread closes all connections as soon as it wakes
             self._stop_heartbeat()
-            for connection in self._connections.values():
+            for connection in self._connections:
                 _send(connection, _GOODBYE)
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)  # it also wakes the thread
@@ -127,7 +184,7 @@ class Lifelines:
             heartbeat.stop()
 
     def _close_sockets(self) -> None:
-        for connection in self._connections.values():
+        for connection in self._connections:
             connection.close()
 
     def _watch(
@@ -147,29 +204,32 @@ class Lifelines:
             self.close()
 
     def _send_failure(self, message: str) -> None:
-        for connection in self._connections.values():
+        for connection in self._connections:
             _send(connection, _FAILED + json.dumps(message[:_LONGEST]))
 
     def _first_failure(self, of_loss: Callable[[str], str], of_silence: Callable[[str], str]) -> str:
         """Wait until a task fails, and return the message; "" if no task can fail any more."""
-        heard = dict.fromkeys(self._connections, time.monotonic())
+        heard = dict.fromkeys(self.lines, time.monotonic())
         with selectors.DefaultSelector() as selector:
-            for name, connection in self._connections.items():
-                selector.register(connection, selectors.EVENT_READ, name)
+            for name, lines in self.lines.items():
+                selector.register(lines.connection, selectors.EVENT_READ, name)
+            now, come = time.monotonic(), list(self.lines)  # something may have arrived before
             while selector.get_map() and not self._over:
-                # This thread may have waited for Python's lock: first read what arrived meanwhile.
-                now = time.monotonic()
-                for key, _ in selector.select(self._patience and self._patience / _BEATS):
-                    message, goes_on = self._hear(key.data, of_loss, of_silence)
-                    heard[key.data] = time.monotonic()
+                for name in come:
+                    message, continues = self._hear(name, of_loss, of_silence)
+                    heard[name] = time.monotonic()
                     if message:
                         return message
-                    if not goes_on:
-                        selector.unregister(key.fileobj)
-                        heard.pop(key.data)
+                    if not continues:
+                        selector.unregister(self.lines[name].connection)
+                        heard.pop(name)
                 silent = [name for name, last in heard.items() if now - last > (self._patience or now)]
                 if silent:
                     return of_silence(silent[0])
+                # Before the wait, because this thread may then wait for Python's lock: the next round first
+                # reads what arrived meanwhile.
+                now, waits = time.monotonic(), self._patience and self._patience / _BEATS
+                come = [key.data for key, _ in selector.select(waits)] if heard else []
         return ""
 
     def _hear(
@@ -177,21 +237,16 @@ class Lifelines:
     ) -> tuple[str, bool]:
         """Read the lines of a task; return the message about a failure or "", and whether more can come."""
         try:
-            read = self._connections[name].recv(_READ)
-        except BlockingIOError:
-            return "", True
-        except ConnectionError:  # for example, its machine has restarted
+            while (text := self.lines[name].take()) is not None:
+                if text == _GOODBYE:
+                    return "", False
+                if text.startswith(_FAILED):
+                    with contextlib.suppress(ValueError, RecursionError):
+                        return str(json.loads(text.removeprefix(_FAILED)))[:_LONGEST], False
+        except ConnectionError:  # it has exited, or its machine has restarted
             return of_loss(name), False
         except OSError:  # a cut network does not mean that the process is lost, if there are heartbeats
             return (of_silence(name), False) if self._patience is not None else ("", False)
-        if not read:
-            return of_loss(name), False
-        for text in self._lines[name].take(read):
-            if text == _GOODBYE:
-                return "", False
-            if text.startswith(_FAILED):
-                with contextlib.suppress(ValueError, RecursionError):
-                    return str(json.loads(text.removeprefix(_FAILED)))[:_LONGEST], False
         return "", True
 
 

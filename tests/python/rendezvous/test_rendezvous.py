@@ -15,7 +15,7 @@ from meeting import START_FIX, addresses, outcomes, run, started
 
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.network.ports import free_ports
-from tfdistr.rendezvous import meeting
+from tfdistr.rendezvous import meeting, roles
 from tfdistr.rendezvous.meeting import meet, tell_of
 from tfdistr.rendezvous.protocol import listening_socket, no_port
 
@@ -40,7 +40,7 @@ def test_what_a_worker_sends_at_once_is_left_for_the_lifelines(monkeypatch):
     def join(own: str) -> None:
         met[own] = meet(tasks, own, {}, 30)
         if own != "worker 0":
-            met[own].connections["worker 0"].send(b"first words\n")
+            met[own].lines["worker 0"].send("first words")
 
     threads = [threading.Thread(target=join, args=[own]) for own in tasks]
     for thread in threads:
@@ -48,8 +48,8 @@ def test_what_a_worker_sends_at_once_is_left_for_the_lifelines(monkeypatch):
     for thread in threads:
         thread.join()
     try:
-        for connection in met["worker 0"].connections.values():
-            assert connection.recv(100) == b"first words\n"
+        for lines in met["worker 0"].lines.values():
+            assert lines.take() == "first words"
     finally:
         for lifelines in met.values():
             lifelines.close()
@@ -250,7 +250,7 @@ def test_an_error_of_the_leader_ends_the_meeting(monkeypatch):
     def fail(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(meeting, "mismatch", fail)
+    monkeypatch.setattr(roles, "mismatch", fail)
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="a bug"):
         meet(addresses(1), "worker 0", {}, 20)

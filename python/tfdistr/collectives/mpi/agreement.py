@@ -9,70 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr.collectives.mpi.reach import Door, OpenDoor, interface, unreached
 from tfdistr.collectives.mpi.room import MORE_ROOM, free_room, too_small, why_refused
 from tfdistr.errors import ClusterStartError
-from tfdistr.rendezvous.lifelines import Lifelines
+from tfdistr.rendezvous.lifelines import Lifelines, ready
 from tfdistr.rendezvous.protocol import printable
-
-_POLL = 0.1  # seconds
-_LONGEST = 1 << 16
-
-
-class PeerLines:
-    """A socket from which single lines are read: the bytes after a line stay in the socket."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def fileno(self) -> int:
-        """Return the number of the socket, for ``select``."""
-        return self._connection.fileno()
-
-    def read(self) -> str | None:
-        """Return a line; None if it is not complete."""
-        try:
-            begun = self._connection.recv(_LONGEST, socket.MSG_PEEK)
-        except BlockingIOError:
-            return None
-        end = begun.find(b"\n") + 1
-        if not begun or (not end and len(begun) == _LONGEST):
-            raise ConnectionAbortedError("no line")
-        if not end:
-            time.sleep(0.001)  # select would return at once
-            return None
-        return self._connection.recv(end)[:-1].decode(errors="replace")
-
-    def send(self, line: str) -> None:
-        """Send a line."""
-        left = memoryview(f"{line}\n".encode())
-        while left:
-            try:
-                left = left[self._connection.send(left) :]
-            except BlockingIOError:
-                _poll([self._connection], select.POLLOUT)
-
-
-def readable(*connections: PeerLines | socket.socket) -> list[PeerLines | socket.socket]:
-    """Return the connections with something to read, after a short wait."""
-    ready = _poll(connections, select.POLLIN)
-    return [connection for connection in connections if connection.fileno() in ready]
-
-
-def _poll(connections: Iterable[PeerLines | socket.socket], event: int) -> set[int]:
-    poll = select.poll()  # ``select.select`` takes no file of a number above 1023
-    for connection in connections:
-        poll.register(connection, event)
-    return {number for number, _ in poll.poll(_POLL * 1000)}
-
 
 _TEXT = 300  # characters of a reason
 _TO_CONNECT = 5.0  # seconds; a firewall may drop packets silently
@@ -123,8 +71,8 @@ class Talks:
     def __init__(self, lifelines: Lifelines, tasks: Mapping[str, str], own: str, timeout: float) -> None:
         self.tasks, self.names, self.rank, self.timeout = tasks, list(tasks), list(tasks).index(own), timeout
         #: The connections by rank: those of the leader to all, or of this worker to the leader.
-        self.peers = {self.names.index(name): PeerLines(peer) for name, peer in lifelines.connections.items()}
-        here = [peer.getsockname()[0] for peer in lifelines.connections.values()]
+        self.peers = {self.names.index(name): lines for name, lines in lifelines.lines.items()}
+        here = [lines.connection.getsockname()[0] for lines in self.peers.values()]
         host, self.interface = interface(here)
         #: Where MPI listens if there are several hosts: at the port of the rendezvous, which is open.
         self.door = Door(host, int(tasks[own].rpartition(":")[2]), uuid.uuid4().hex)
@@ -244,10 +192,9 @@ class Talks:
         raise self.error(f"{self._name(rank)} has sent an unknown line")
 
     def _line(self, rank: int) -> str:
-        while time.monotonic() < self._until:
-            readable(self.peers[rank])
-            line = self.peers[rank].read()
-            if line is not None:
+        while (left := self._until - time.monotonic()) > 0:
+            ready([self.peers[rank]], left)
+            if (line := self.peers[rank].take()) is not None:
                 return line
         raise self.error(f"{self._name(rank)} has not joined within {self.timeout:g} s")
 

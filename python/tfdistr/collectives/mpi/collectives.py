@@ -15,7 +15,6 @@ import tensorflow as tf
 from mpi4py import MPI
 
 from tfdistr.collectives.interface import HEARING, Collectives, Traffic
-from tfdistr.collectives.mpi.init_timeout import remove_own_names
 from tfdistr.collectives.mpi.message_sums import OF_HALVES, PLAIN, Addition, InOrderAddition
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.collectives.sum_tree import SumTree
@@ -78,8 +77,6 @@ class MpiCollectives(Collectives):
         self._last_seconds = np.zeros(_COMPARED)
         self._recorded, self._ignored, self._waited = 0, 0, 0.0
         self._sums = sums_of(self._comm, self._until)
-        self._comm.Barrier()
-        remove_own_names()
         self._heartbeat_timeout = heartbeat_timeout
         places = self._comm.allgather((socket.gethostname(), os.getpid()))
         # Nobody else reports a rank of this host that is stopped.

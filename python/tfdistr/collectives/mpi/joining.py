@@ -17,16 +17,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
 
-from tfdistr.collectives.mpi.agreement import END, Agreement, PeerLines, Talks, readable
+from tfdistr.collectives.mpi.agreement import END, Agreement, Talks
 from tfdistr.collectives.mpi.world import MpiLibrary
+from tfdistr.rendezvous.lifelines import Lines, ready
 from tfdistr.rendezvous.protocol import printable
 from tfdistr.utils import at_exit
-from tfdistr.utils.shared_names import START, folder_of_start, job_of_start
+from tfdistr.utils.shared_names import START, folder_of_start, job_of_start, remove_names
 
 #: The largest number of keys of a rank: MPI needs no more.
 _KEYS = 256
@@ -107,8 +108,7 @@ _COMMANDS = frozenset(
 
 
 def parse(line: str) -> dict[str, str]:
-    """Return the words of a line by their names; the value of a line is its last word, and may have spaces.
-    """
+    """Return the words of a line by their names; its value comes last, and may have spaces."""
     head, is_put, value = line.strip().partition(" value=")
     words = dict(word.split("=", 1) for word in head.split() if "=" in word)
     if "cmd" not in words:
@@ -135,16 +135,10 @@ class Joining:
     """This process on its way to become a rank. ``finish()`` follows when all ranks have communicated."""
 
     def __init__(self, talks: Talks, agreement: Agreement, library: MpiLibrary, timeout: float) -> None:
-        self._talks, self._rank, self._peers, self._timeout = talks, talks.rank, talks.peers, timeout
-        self._library, self._nodes = library, agreement.nodes
+        self._talks, self._nodes, self._library, self._timeout = talks, agreement.nodes, library, timeout
         # Jobs that this process starts later are no part of this start.
         self._start = os.environ.pop(START, "")
-        self._server = PmiServer(job_of_start(self._start or talks.door.answer), agreement.nodes)
-        self._ours, self._of_mpi = socket.socketpair()
-        self._local, self._waking = PeerLines(self._ours), socket.socketpair()
-        self._failure: str | None = None
-        self._finished = False
-        self._thread = threading.Thread(target=self._run, name="tfdistr-pmi", daemon=True)
+        self._relay = _Relay(talks, PmiServer(job_of_start(self._start or talks.door.answer), self._nodes))
 
     def start(self) -> Any:
         """Start MPI together with the others, and return the communicator of all ranks.
@@ -153,22 +147,22 @@ class Joining:
             ClusterStartError: A worker was lost, or MPI did not start in time.
         """
         until = time.monotonic() + self._timeout
-        self._thread.start()
+        self._relay.thread.start()
         started: list[int] = []
         with _environment(self._variables()):
             calls = threading.Thread(target=lambda: started.append(self._library.initialize()), daemon=True)
             calls.start()
-            while calls.is_alive() and self._failure is None and time.monotonic() < until:
+            while calls.is_alive() and self._relay.failure is None and time.monotonic() < until:
                 calls.join(_POLL)
         if not started or started[0] != 0:
-            why = self._failure or f"MPI did not start within {self._timeout:g} s"
+            why = self._relay.failure or f"MPI did not start within {self._timeout:g} s"
             raise self._talks.error(why if not started else f"MPI_Init failed with code {started[0]}")
         return self._library.world()
 
     def _variables(self) -> dict[str, str]:
         """Return the environment variables for MPI."""
         rank = {
-            "PMI_FD": str(self._of_mpi.fileno()), "PMI_RANK": str(self._rank),
+            "PMI_FD": str(self._relay.of_mpi.fileno()), "PMI_RANK": str(self._talks.rank),
             "PMI_SIZE": str(len(self._nodes)),
         }  # fmt: skip
         if len(set(self._nodes)) == 1:
@@ -186,77 +180,97 @@ class Joining:
 
     def finish(self) -> None:
         """Wait until no rank needs the leader. All ranks must have communicated with each other."""
-        self._finished = True
-        self._waking[1].send(b"!")
-        self._thread.join(self._timeout)
-        if self._failure is not None or self._thread.is_alive():
-            raise self._talks.error(self._failure or f"not all communicated within {self._timeout:g} s")
+        relay = self._relay
+        relay.of_mpi.send(f"{_DONE}\n".encode())
+        relay.thread.join(self._timeout)
+        if relay.failure is not None or relay.thread.is_alive():
+            raise self._talks.error(relay.failure or f"not all communicated within {self._timeout:g} s")
+        remove_names(os.getpid())  # all ranks have mapped the memory
         # The library sends a goodbye when the process exits, and waits for an answer. By then nobody serves
         # it, and Python has closed its sockets.
-        at_exit.register(partial(self._local.send, "cmd=finalize_ack"))
-        os.dup(self._ours.fileno())
-        self._of_mpi.detach()
+        at_exit.register(partial(relay.local.send, "cmd=finalize_ack"))
+        os.dup(relay.local.connection.fileno())
+        relay.of_mpi.detach()
 
     def end(self) -> None:
         """End MPI, when all ranks have finished. No rank needs the others for it."""
-        alone = PmiServer("", [0])
+        alone, local = PmiServer("", [0]), self._relay.local
 
         def answer() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    readable(self._local)
-                    if (line := self._local.read()) is not None:
-                        self._local.send(alone.answer(0, line)[0])
+                    ready([local], _POLL)
+                    if (line := local.take()) is not None:
+                        local.send(alone.answer(0, line)[0])
 
         threading.Thread(target=answer, name="tfdistr-pmi", daemon=True).start()
         self._library.finalize()
 
-    def _run(self) -> None:
+
+class _Relay:
+    """A thread that passes lines between MPI in this process and the leader, until no rank needs it.
+
+    Attributes:
+        failure: Why it has failed, if it has.
+        of_mpi: The end of the local connection that MPI gets; ``local`` is the other end.
+    """
+
+    def __init__(self, talks: Talks, server: PmiServer) -> None:
+        self._peers, self._server = talks.peers, server
+        ours, self.of_mpi = socket.socketpair()
+        self.local = Lines(ours)
+        self.failure: str | None = None
+        work = self._serve if talks.rank == 0 else self._pass_on
+        self.thread = threading.Thread(target=self._run, args=[work], name="tfdistr-pmi", daemon=True)
+
+    def _run(self, work: Callable[[], None]) -> None:
         try:
-            (self._serve if self._rank == 0 else self._pass_on)()
+            work()
         except PmiError as error:
-            self._failure = self._failure or str(error)
+            self.failure = self.failure or str(error)
         except (OSError, ValueError):  # the second, if this process has closed its connections
-            self._failure = self._failure or "worker 0 has ended"
+            self.failure = self.failure or "worker 0 has ended"
 
     def _pass_on(self) -> None:
         """Forward the lines between MPI and the leader, until this rank needs no more."""
-        leader = self._peers[0]
-        while not self._finished:
-            ready = readable(leader, self._local, self._waking[0])
-            if self._local in ready and (line := self._local.read()) is not None:
-                leader.send(_PMI + line)
-            if leader in ready and (line := leader.read()) is not None:
+        leader, line = self._peers[0], None
+        while line != _DONE:
+            come = ready([leader, self.local], _POLL)
+            if leader in come and (line := leader.take()) is not None:
                 if not line.startswith(_PMI):
                     raise PmiError(f"the leader reports: {printable(line.removeprefix(END))}")
-                self._local.send(line.removeprefix(_PMI))
-        leader.send(_DONE)
+                self.local.send(line.removeprefix(_PMI))
+            if self.local in come and (line := self.local.take()) is not None:
+                leader.send(line if line == _DONE else _PMI + line)
 
     def _serve(self) -> None:
         """Answer the lines of all ranks, until all are done."""
-        left = dict(self._peers)
-        while left or not self._finished:
-            ready = readable(*left.values(), self._local, *([] if self._finished else [self._waking[0]]))
-            for rank, peer in [(0, self._local), *left.items()]:
-                if peer not in ready:
-                    continue
+        left = {0: self.local, **self._peers}
+        while left:
+            come = ready(left.values(), _POLL)
+            for rank, lines in [(rank, lines) for rank, lines in left.items() if lines in come]:
                 try:
-                    if (line := peer.read()) is None:
-                        continue
+                    line = lines.take()
                     if line == _DONE:
                         del left[rank]
-                        continue
-                    if rank and not line.startswith(_PMI):
-                        raise PmiError(f"an unknown line: {printable(line)}")
-                    for to, answer in self._server.answer(rank, line.removeprefix(_PMI)).items():
-                        self._peers[to].send(_PMI + answer) if to else self._local.send(answer)
+                    elif line is not None:
+                        self._answer(rank, line)
                 except (OSError, PmiError) as error:
                     what = f"has sent {error}" if isinstance(error, PmiError) else "has exited"
-                    self._failure = f"worker {rank} {what}"
-                    for other in left.values():
+                    self.failure = f"worker {rank} {what}"
+                    for other in left.keys() - {0}:
                         with contextlib.suppress(OSError):
-                            other.send(END + self._failure)
+                            left[other].send(END + self.failure)
                     raise
+
+    def _answer(self, rank: int, line: str) -> None:
+        if rank and not line.startswith(_PMI):
+            raise PmiError(f"an unknown line: {printable(line)}")
+        for to, answer in self._server.answer(rank, line.removeprefix(_PMI)).items():
+            if to:
+                self._peers[to].send(_PMI + answer)
+            else:
+                self.local.send(answer)
 
 
 @contextlib.contextmanager

@@ -12,60 +12,14 @@ import importlib.util
 import os
 import socket
 import sys
-import time
 from typing import Any
 
-from tfdistr.collectives.mpi.init_timeout import job_name, limit
+from tfdistr.collectives.mpi.rank_meeting import RankMeeting
 from tfdistr.collectives.mpi.room import MORE_ROOM, free_room, too_small, why_refused
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT
-
-_POLL_INTERVAL = 0.01
-# Ranks with their own network namespaces cannot see each other here: they continue, and join in MPI_Init.
-_LONGEST = 20.0
-
-# Peers may check for this rank until all have called MPI_Init. Python closes a socket without references.
-_shown: list[socket.socket] = []
-
-
-def meet() -> None:
-    """Wait until all ranks of this job have called this, if all of them are on this host.
-
-    Each rank binds a socket whose name contains the job's name, and checks for the sockets of the others. The
-    names are in Linux's abstract namespace: nothing is left of them when a process exits.
-    """
-    told, job = launcher_of(), job_name()
-    if told is None or not job:
-        return
-    _, rank, ranks, on_this_host = told
-    missing = set(range(ranks)) - {rank} if ranks == on_this_host else set()
-    if not missing or not _show(_name(job, rank)):
-        return
-    until = time.monotonic() + _LONGEST
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as look:
-        while missing and time.monotonic() < until:
-            time.sleep(_POLL_INTERVAL)
-            for peer in sorted(missing):
-                with contextlib.suppress(OSError):  # it has not started, or is not visible
-                    look.connect(_name(job, peer))
-                    missing.remove(peer)
-
-
-def _show(name: str) -> bool:
-    own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        own.bind(name)
-    except OSError:  # not on Linux, or the name is taken
-        own.close()
-        return False
-    _shown.append(own)
-    return True
-
-
-def _name(job: str, rank: int) -> str:
-    return f"\0tfdistr-{job[:80]}-{rank}"  # a name has at most 108 bytes
-
+from tfdistr.utils.shared_names import remove_names
 
 #: A program that prints the version text of the MPI library, so that the caller need not load it.
 PRINT_LIBRARY = (
@@ -86,30 +40,29 @@ def launched_by_mpi() -> bool:
 def world(start_timeout: float = 300.0) -> Any:
     """Start MPI, and return the communicator of all ranks.
 
-    If not all ranks call this within ``start_timeout`` seconds, this rank is killed; see ``init_timeout``.
+    If not all ranks call this within ``start_timeout`` seconds, this rank is killed; see ``RankMeeting``.
 
     Raises:
         ClusterStartError: mpi4py or an MPI library is missing, or the launcher of another MPI library
             started this process.
     """
-    try:
-        import mpi4py
-
-        if "mpi4py.MPI" not in sys.modules:
-            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # first check the launcher of this process
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError if it finds no library
-        raise no_mpi(str(error).splitlines()[0]) from error
+    MPI = _mpi4py(finalize=True)
     library = MPI.Get_library_version().splitlines()[0].strip(" \0")
     if not MPI.Is_initialized():
         if "OMPI_COMM_WORLD_SIZE" in os.environ and ranks() > 1 and "Open MPI" not in library:
             raise _other_mpi(f"{library}, in a process that Open MPI's launcher has started")
         if "MPICH" in library and ranks() > 1:
             _check_room()
+        meeting = RankMeeting()
         watched = ranks() > 1 and PARENT not in os.environ  # if PARENT is set, a launcher of tfdistr watches
-        with limit(start_timeout) if watched else contextlib.nullcontext():
-            meet()
-            MPI.Init_thread()
+        with meeting.limit(start_timeout) if watched else contextlib.nullcontext():
+            meeting.wait()
+            code = _initialize(MPI)
+        if code != MPI.SUCCESS:
+            raise MPI.Exception(code)
+        _errors_are_exceptions(MPI)
+        MPI.COMM_WORLD.Barrier()  # all ranks have mapped the memory
+        remove_names(os.getpid())
     size = MPI.COMM_WORLD.Get_size()
     if size != ranks() > 1:
         raise _other_mpi(f"{size} rank{'s' * (size > 1)} in the MPI of this process, which is {library}")
@@ -166,47 +119,57 @@ def finish() -> None:
             MPI.Finalize()
 
 
-_THREAD_MULTIPLE = 3
-
-
 class MpiLibrary:
     """The library, which is loaded and not started. It is an error if it is not MPICH, or has started."""
 
     def __init__(self) -> None:
-        self._mpi = _mpi4py()
+        self._mpi = _mpi4py(finalize=False)  # after a failure there is no orderly end
+        if self._mpi.Is_initialized():
+            raise ClusterStartError(
+                "Cannot start MPI twice in a process.",
+                received="a process in which MPI runs or has run",
+                fix='Restart the process, or pass communication="ring".',
+            )
         self.version = " ".join(self._mpi.Get_library_version().splitlines()[0].split()).strip("\0")
         if "MPICH" not in self.version:
             raise no_mpi(f"{self.version}; only MPICH starts without its launcher")
-        self._calls = ctypes.CDLL(self._mpi.__file__)  # this file has loaded the library
 
     def initialize(self) -> int:
         """Start MPI, and return its error code."""
-        return int(self._calls.MPI_Init_thread(None, None, _THREAD_MULTIPLE, ctypes.byref(ctypes.c_int())))
+        return _initialize(self._mpi)
 
     def finalize(self) -> None:
         """End MPI."""
-        self._calls.MPI_Finalize()
+        _calls(self._mpi).MPI_Finalize()
 
     def world(self) -> Any:
         """Return the communicator of all ranks, whose errors are exceptions."""
-        for comm in (self._mpi.COMM_WORLD, self._mpi.COMM_SELF):
-            comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+        _errors_are_exceptions(self._mpi)
         return self._mpi.COMM_WORLD
 
 
-def _mpi4py() -> Any:
+def _mpi4py(*, finalize: bool) -> Any:
     try:
         import mpi4py
 
         if "mpi4py.MPI" not in sys.modules:
-            mpi4py.rc.initialize = mpi4py.rc.finalize = False  # after a failure there is no orderly end
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, finalize
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError if it finds no library
         raise no_mpi(str(error).splitlines()[0]) from error
-    if MPI.Is_initialized():
-        raise ClusterStartError(
-            "Cannot start MPI twice in a process.",
-            received="a process in which MPI runs or has run",
-            fix='Restart the process, or pass communication="ring".',
-        )
     return MPI
+
+
+def _initialize(mpi: Any) -> int:
+    """Start MPI without mpi4py, which would hold Python's lock until all ranks have come."""
+    provided = ctypes.byref(ctypes.c_int())
+    return int(_calls(mpi).MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, provided))
+
+
+def _calls(mpi: Any) -> ctypes.CDLL:
+    return ctypes.CDLL(mpi.__file__)  # this file has loaded the library
+
+
+def _errors_are_exceptions(mpi: Any) -> None:
+    for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
+        comm.Set_errhandler(mpi.ERRORS_RETURN)
