@@ -8,6 +8,7 @@ PYTHON := $(CURDIR)/.venv/bin/python
 T ?=
 # Whether the slow tests run: make test T=tests/python/cluster SLOW=1
 SLOW ?=
+MARKS := -m '$(if $(SLOW),slow or not slow,not slow)'
 # What `make equality` compares: numbers of workers, and what carries their collectives.
 WORKERS ?= 2 3
 WAYS ?=
@@ -41,7 +42,7 @@ equality zoo chaos soak: export OPENBLAS_NUM_THREADS := 1
 zoo: export PYTHONPATH := $(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo chaos soak faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo chaos soak faults chaos-elastic docs site test-site bench proof versions clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -85,24 +86,19 @@ test-engines: setup ## one suite for local workers, ssh, Slurm, Kubernetes and R
 	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
 
 test-ray: setup ## ray_cluster() and its examples, with Ray
-	@tools/setup-beside.sh ray
-	@tools/test-ray.sh $(T)
+	@tools/test-beside.sh ray tests/engines_ray $(MARKS) $(if $(T),-k '$(T)') --durations=10
+	@$(if $(SLOW),tools/test-beside.sh ray tests/engines/test_engines.py -k ray_nodes)
 
 test-openmpi: setup ## jobs over Open MPI
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
-	@tools/setup-beside.sh openmpi
-	@python=.cache/openmpi-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
-	$$python -m pytest tests/openmpi $(if $(T),-k '$(T)')
+	@tools/test-beside.sh openmpi tests/openmpi $(if $(T),-k '$(T)')
 
 test-trackers: setup ## MLflow and W&B
-	@tools/setup-beside.sh trackers
-	@tools/test-trackers.sh $(T)
+	@tools/test-beside.sh trackers tests/trackers $(MARKS) $(if $(T),-k '$(T)') --durations=10
 
 test-zoo: setup ## ten models of keras-hub, keras-rs and keras.applications
-	@tools/setup-beside.sh zoo
-	@python=.cache/zoo-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
-	$$python -m pytest tests/zoo $(if $(T),-k '$(T)')
+	@tools/test-beside.sh zoo tests/zoo $(if $(T),-k '$(T)')
 
 test-debian13: ## test-r on Debian 13, in a chroot; needs root
 	@tools/test-debian13.sh
@@ -164,9 +160,6 @@ chaos-elastic: setup ## kill a worker, and continue with other numbers of worker
 bench: setup ## speed against Keras, PyTorch and JAX; T=parts, ROUNDS=5, SYSTEMS=, STEPS=
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' $(if $(STEPS),--steps $(STEPS)) --parts $(T)
-
-scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers; needs root
-	@$(PYTHON) benchmarks/scaling.py
 
 proof: setup ## run all that the claims rest on, and write docs/proof/report.html; hours; T=parts
 	@tools/setup-bench.sh
