@@ -14,7 +14,6 @@ NETWORKS = "seed wide resnet transformer lstm tabular mlp"
 PARTS = {
     "equality": ("Workers train as one", "make equality"),
     "faults": ("What the other workers do when something happens to one", "make faults"),
-    "chaos": ("Runs whose workers are killed end with the bits of undisturbed ones", "make chaos"),
     "soak": ("Jobs of all kinds end with the same bits, each with a random fault", "make soak MINUTES=60"),
     "speed": ("Examples per second, beside Keras, PyTorch and JAX", f"make bench T='{NETWORKS}' ROUNDS=2"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),
