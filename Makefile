@@ -8,15 +8,14 @@ PYTHON := $(CURDIR)/.venv/bin/python
 T ?=
 # Whether the slow tests run: make test T=tests/python/cluster SLOW=1
 SLOW ?=
+MARKS := -m '$(if $(SLOW),slow or not slow,not slow)'
 # What `make equality` compares: numbers of workers, and what carries their collectives.
 WORKERS ?= 2 3
 WAYS ?=
 COMMUNICATION ?= auto
 VIRTUAL ?=
-# What `make chaos` does: which faults, and how many workers it kills.
+# The random faults of `make soak`, and how long it runs jobs.
 SEED ?= 1
-KILLS ?= 8
-# How long `make soak` runs jobs.
 MINUTES ?= 30
 # How often `make bench` runs each system; SYSTEMS=MPI runs those with this in their name. STEPS=2 trains each network
 # for two epochs of so many steps, to see what runs.
@@ -30,18 +29,18 @@ export SLOW
 export RETICULATE_PYTHON := $(PYTHON)
 
 # In each process oneDNN searches all kernels for each operation of the first step, for a tenth of the time of
-# a small worker. These targets do without it; `make equality` and `make chaos` have the kernels of users.
+# a small worker. These targets do without it; `make equality` and `make soak` have the kernels of users.
 test test-python test-alone test-r test-cross test-engines test-ray test-openmpi test-trackers test-zoo check faults: \
   export TF_ENABLE_ONEDNN_OPTS := 0
 
 # As tests/conftest.py has it for the targets that run pytest.
-equality chaos soak: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
-equality zoo chaos soak: export OPENBLAS_NUM_THREADS := 1
+equality soak: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
+equality zoo soak: export OPENBLAS_NUM_THREADS := 1
 # keras-hub imports IPython, which the others do without.
 zoo: export PYTHONPATH := $(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo chaos soak faults chaos-elastic docs site test-site bench scaling proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo soak faults docs site test-site bench proof versions clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -58,7 +57,7 @@ test: setup ## all checks and tests but the slow ones; T=tests/python/clusters o
 	@$(if $(T),tools/test-one.sh '$(T)',TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone)
 
 test-all: setup ## the slow tests too, all engines, all faults, all cases of equality, the site
-	@SLOW=1 KILLS=4 tools/test.sh test-python,test-r+check+chaos+chaos-elastic+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
+	@SLOW=1 MINUTES=4 tools/test.sh test-python,test-r+check+soak+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, schemas of workflows
 	@failed=0; \
@@ -85,24 +84,19 @@ test-engines: setup ## one suite for local workers, ssh, Slurm, Kubernetes and R
 	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
 
 test-ray: setup ## ray_cluster() and its examples, with Ray
-	@tools/setup-beside.sh ray
-	@tools/test-ray.sh $(T)
+	@tools/test-beside.sh ray tests/engines_ray $(MARKS) $(if $(T),-k '$(T)') --durations=10
+	@$(if $(SLOW),tools/test-beside.sh ray tests/engines/test_engines.py -k ray_nodes)
 
 test-openmpi: setup ## jobs over Open MPI
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
-	@tools/setup-beside.sh openmpi
-	@python=.cache/openmpi-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
-	$$python -m pytest tests/openmpi $(if $(T),-k '$(T)')
+	@tools/test-beside.sh openmpi tests/openmpi $(if $(T),-k '$(T)')
 
 test-trackers: setup ## MLflow and W&B
-	@tools/setup-beside.sh trackers
-	@tools/test-trackers.sh $(T)
+	@tools/test-beside.sh trackers tests/trackers $(MARKS) $(if $(T),-k '$(T)') --durations=10
 
 test-zoo: setup ## ten models of keras-hub, keras-rs and keras.applications
-	@tools/setup-beside.sh zoo
-	@python=.cache/zoo-venv/bin/python; [ -x $$python ] || python=$(PYTHON); \
-	$$python -m pytest tests/zoo $(if $(T),-k '$(T)')
+	@tools/test-beside.sh zoo tests/zoo $(if $(T),-k '$(T)')
 
 test-debian13: ## test-r on Debian 13, in a chroot; needs root
 	@tools/test-debian13.sh
@@ -151,22 +145,12 @@ test-site: site ## each page of the site in a browser
 faults: setup ## what can happen to a worker, and who sees what after how many seconds; T=name
 	$(PYTHON) -m pytest tests/faults $(if $(T),-k '$(T)')
 
-chaos: setup ## kill and pause workers while they train, compare bitwise; SEED=1, KILLS=8, VIRTUAL=4
-	@$(PYTHON) tests/chaos/chaos.py --seed $(SEED) --kills $(KILLS) --communication $(COMMUNICATION) \
-	  $(if $(VIRTUAL),--virtual $(VIRTUAL))
-
-soak: setup ## jobs of all kinds in a loop, each with a random fault; MINUTES=30, SEED=1
+soak: setup ## jobs of all kinds in a loop, each with a random fault, compared bitwise; MINUTES=30, SEED=1
 	@$(PYTHON) tests/chaos/soak.py --minutes $(MINUTES) --seed $(SEED)
-
-chaos-elastic: setup ## kill a worker, and continue with other numbers of workers over the ring
-	@$(MAKE) -o setup chaos KILLS=1 SEED=3 VIRTUAL=3 COMMUNICATION=ring
 
 bench: setup ## speed against Keras, PyTorch and JAX; T=parts, ROUNDS=5, SYSTEMS=, STEPS=
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' $(if $(STEPS),--steps $(STEPS)) --parts $(T)
-
-scaling: setup ## bytes and time of the all-reduce on 2, 4 and 8 workers; needs root
-	@$(PYTHON) benchmarks/scaling.py
 
 proof: setup ## run all that the claims rest on, and write docs/proof/report.html; hours; T=parts
 	@tools/setup-bench.sh

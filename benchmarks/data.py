@@ -1,22 +1,20 @@
-"""Rows and images per second of data sets in files, and training from files that are larger than the memory.
-
-    make bench T=data
+"""Rows and images per second of data sets in files.
 
 Each worker reads its batches on a core of its own, for some seconds after its first batch; all of them at the
 same time, without a model. tfdistr reads a worker's part of the global batches. tf.data is used as
 AutoShardPolicy.DATA does: each worker reads all examples and keeps its part. PyTorch's DataLoader has a
 DistributedSampler, and a dataset that decodes the row group of a row and keeps the last eight. All decode
-images with TensorFlow, one thread each. Then two workers, each of whose memory has a limit, train from files
-that are ten times as large.
+images with TensorFlow, one thread each.
+
+As a program it is one process of this: data.py FOLDER WORKERS INDEX WHAT [SYSTEM SHUFFLE]
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
+import functools
+import itertools
 import json
 import os
-import resource
 import statistics
 import sys
 import tempfile
@@ -25,24 +23,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import decode
 import processes
+from report import in_turn, show, table
+from systems import OTHERS
+
+import tfdistr
 
 ROWS, COLUMNS, GROUP = 9_000_000, 16, 100_000
-PER_WORKER_BATCH = 256
-IMAGES_OF_BATCH = 32
+BATCH = {"rows": 256, "images": 32}  # of a worker
 SECONDS = 8.0
-SYSTEMS = ("tfdistr", "tf.data", "torch")
-OTHERS = str(Path(__file__).parents[1] / ".cache/bench/bin/python")
-#: Of the second part: bytes that a worker may have beside what it has before the training, and of the files.
-LIMIT = 300 * 1024**2
-LARGE = 10 * LIMIT
-WIDTH = 1024  # numbers of a row
-
-Read = Callable[[Path, int, int, bool], Iterator[int]]
-
-
-# --- The files
+SIDE = 224  # pixels of an image
 
 
 def write_rows(folder: Path) -> None:
@@ -59,16 +49,32 @@ def write_rows(folder: Path) -> None:
 
 
 def write_images(folder: Path) -> None:
-    decode.write_images(folder)
-    for number, path in enumerate(sorted(folder.glob("*.jpeg"))):
-        (folder / str(number % 10)).mkdir(exist_ok=True)
-        path.rename(folder / str(number % 10) / path.name)
+    """The training digits, as JPEGs of ``SIDE`` x ``SIDE`` pixels in ten folders."""
+    import tensorflow as tf
+
+    for number in range(10):
+        (folder / str(number)).mkdir()
+    images, _ = tfdistr.load_dataset("digits").arrays()
+    large = tf.data.Dataset.from_tensor_slices(images).map(
+        lambda image: tf.io.encode_jpeg(
+            tf.image.grayscale_to_rgb(tf.cast(tf.image.resize(image, [SIDE, SIDE]) * 15.9, tf.uint8))
+        )
+    )
+    for number, image in enumerate(large):
+        (folder / str(number % 10) / f"{number:04}.jpeg").write_bytes(image.numpy())
 
 
-# --- What reads them: the number of examples of each batch
+def decode(name: Any) -> Any:
+    """The pixels of a file."""
+    import tensorflow as tf
+
+    image = tf.io.decode_jpeg(tf.io.read_file(name), channels=3)
+    image.set_shape([SIDE, SIDE, 3])
+    return image
 
 
 def tfdistr_reads(described: Any, workers: int, index: int, shuffle: bool, batch: int) -> Iterator[int]:
+    """The number of examples of each batch, as of the other two."""
     import tensorflow as tf
 
     from tfdistr.data import datasets
@@ -92,21 +98,15 @@ def tfdistr_reads(described: Any, workers: int, index: int, shuffle: bool, batch
         yield steps * examples
 
 
-def rows_of_tfdistr(folder: Path, workers: int, index: int, shuffle: bool) -> Iterator[int]:
-    import tfdistr
-
-    described = tfdistr.load_dataset("parquet", files=folder, target="y")
-    return tfdistr_reads(described, workers, index, shuffle, PER_WORKER_BATCH)
+def rows_of_tfdistr(folder: Path, shuffle: bool) -> Any:
+    return tfdistr.load_dataset("parquet", files=folder, target="y")
 
 
-def images_of_tfdistr(folder: Path, workers: int, index: int, shuffle: bool) -> Iterator[int]:
-    import tfdistr
-
-    described = tfdistr.load_dataset("image_folder", files=folder)
-    return tfdistr_reads(described, workers, index, shuffle, IMAGES_OF_BATCH)
+def images_of_tfdistr(folder: Path, shuffle: bool) -> Any:
+    return tfdistr.load_dataset("image_folder", files=folder)
 
 
-def tf_data_reads(examples: Any, workers: int, index: int, batch: int) -> Iterator[int]:
+def tf_data_reads(examples: Any, workers: int, index: int, shuffle: bool, batch: int) -> Iterator[int]:
     import tensorflow as tf
 
     dataset = examples.repeat().shard(workers, index).batch(batch).prefetch(tf.data.AUTOTUNE)
@@ -114,7 +114,7 @@ def tf_data_reads(examples: Any, workers: int, index: int, batch: int) -> Iterat
         yield len(x)
 
 
-def rows_of_tf_data(folder: Path, workers: int, index: int, shuffle: bool) -> Iterator[int]:
+def rows_of_tf_data(folder: Path, shuffle: bool) -> Any:
     import numpy as np
     import pyarrow.parquet as pq
     import tensorflow as tf
@@ -127,11 +127,10 @@ def rows_of_tf_data(folder: Path, workers: int, index: int, shuffle: bool) -> It
 
     specs = (tf.TensorSpec((None, COLUMNS - 1), tf.float32), tf.TensorSpec((None,), tf.float32))
     examples = tf.data.Dataset.from_generator(groups, output_signature=specs).unbatch()
-    examples = examples.shuffle(10_000, seed=1) if shuffle else examples
-    return tf_data_reads(examples, workers, index, PER_WORKER_BATCH)
+    return examples.shuffle(10_000, seed=1) if shuffle else examples
 
 
-def images_of_tf_data(folder: Path, workers: int, index: int, shuffle: bool) -> Iterator[int]:
+def images_of_tf_data(folder: Path, shuffle: bool) -> Any:
     import tensorflow as tf
 
     paths = sorted(folder.glob("*/*.jpeg"))
@@ -139,8 +138,7 @@ def images_of_tf_data(folder: Path, workers: int, index: int, shuffle: bool) -> 
         ([*map(str, paths)], [int(path.parent.name) for path in paths])
     )
     names = names.shuffle(len(paths), seed=1) if shuffle else names
-    examples = names.map(lambda name, label: (decode.decode(name), label), tf.data.AUTOTUNE)
-    return tf_data_reads(examples, workers, index, IMAGES_OF_BATCH)
+    return names.map(lambda name, label: (decode(name), label), tf.data.AUTOTUNE)
 
 
 def torch_reads(dataset: Any, workers: int, index: int, shuffle: bool, batch: int) -> Iterator[int]:
@@ -152,9 +150,7 @@ def torch_reads(dataset: Any, workers: int, index: int, shuffle: bool, batch: in
             yield len(x)
 
 
-def rows_of_torch(folder: Path, workers: int, index: int, shuffle: bool) -> Iterator[int]:
-    import functools
-
+def rows_of_torch(folder: Path, shuffle: bool) -> Any:
     import numpy as np
     import pyarrow.parquet as pq
 
@@ -174,10 +170,10 @@ def rows_of_torch(folder: Path, workers: int, index: int, shuffle: bool) -> Iter
             values = decoded(row // GROUP)[row % GROUP]
             return values[:-1], values[-1]
 
-    return torch_reads(Rows(), workers, index, shuffle, PER_WORKER_BATCH)
+    return Rows()
 
 
-def images_of_torch(folder: Path, workers: int, index: int, shuffle: bool) -> Iterator[int]:
+def images_of_torch(folder: Path, shuffle: bool) -> Any:
     paths = [str(path) for path in sorted(folder.glob("*/*.jpeg"))]
 
     class Images:
@@ -185,14 +181,20 @@ def images_of_torch(folder: Path, workers: int, index: int, shuffle: bool) -> It
             return len(paths)
 
         def __getitem__(self, number: int) -> Any:
-            return decode.decode(paths[number]).numpy(), int(Path(paths[number]).parent.name)
+            return decode(paths[number]).numpy(), int(Path(paths[number]).parent.name)
 
-    return torch_reads(Images(), workers, index, shuffle, IMAGES_OF_BATCH)
+    return Images()
 
 
-READERS: dict[str, dict[str, Read]] = {
+#: The examples, and what reads them, by system.
+EXAMPLES: dict[str, dict[str, Callable[[Path, bool], Any]]] = {
     "rows": {"tfdistr": rows_of_tfdistr, "tf.data": rows_of_tf_data, "torch": rows_of_torch},
     "images": {"tfdistr": images_of_tfdistr, "tf.data": images_of_tf_data, "torch": images_of_torch},
+}
+READS: dict[str, Callable[..., Iterator[int]]] = {
+    "tfdistr": tfdistr_reads,
+    "tf.data": tf_data_reads,
+    "torch": torch_reads,
 }
 
 
@@ -203,7 +205,8 @@ def read(what: str, system: str, folder: Path, workers: int, index: int, shuffle
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     began = time.monotonic()
-    batches = READERS[what][system](folder, workers, index, shuffle)
+    examples_of = EXAMPLES[what][system](folder, shuffle)
+    batches = READS[system](examples_of, workers, index, shuffle, BATCH[what])
     next(batches)
     first = time.monotonic()
     examples = 0
@@ -213,142 +216,55 @@ def read(what: str, system: str, folder: Path, workers: int, index: int, shuffle
     os._exit(0)  # threads may be reading ahead
 
 
-# --- Files that are larger than the memory
-
-
-def write_large(folder: Path) -> None:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    draw, rows = np.random.default_rng(0), LARGE // (4 * WIDTH)
-    writer = None
-    for first in range(0, rows, 2000):
-        x = draw.normal(size=(min(2000, rows - first), WIDTH)).astype(np.float32)
-        vectors = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), WIDTH)
-        table = pa.table({"x": vectors, "y": x[:, 0]})
-        writer = writer or pq.ParquetWriter(folder / "large.parquet", table.schema, compression="none")
-        writer.write_table(table)
-    assert writer is not None
-    writer.close()
-
-
-def limited_model() -> Any:
-    """A model of one layer, in a process that may have no more memory than ``LIMIT`` beyond what it has."""
-    import re
-
-    import keras
-
-    status = Path("/proc/self/status").read_text()
-    has = int(re.search(r"VmData:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
-    resource.setrlimit(resource.RLIMIT_DATA, (has + LIMIT, has + LIMIT))
-    with contextlib.suppress(MemoryError):
-        bytearray(2 * LIMIT)
-        raise RuntimeError("the limit of the memory does not hold")
-    x = keras.Input((WIDTH,), name="x")
-    model = keras.Model({"x": x}, keras.layers.Dense(1)(x))
-    model.compile(keras.optimizers.SGD(1e-3), "mse")
-    return model
-
-
-def large(folder: Path) -> None:
-    """Two workers train from the large files; prints the losses and the seconds of the epochs."""
-    import keras
-
-    import tfdistr
-
-    class Clock(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.began = time.monotonic()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            logs["seconds"] = time.monotonic() - self.began
-
-    described = tfdistr.load_dataset("parquet", files=folder, target="y")
-    fit = tfdistr.distributed_fit(
-        limited_model, described, cluster=tfdistr.local_cluster(2), batch_size=512, epochs=2, seed=1,
-        verbose=0, callbacks=[Clock()],
-    )  # fmt: skip
-    size = sum(described.sizes)
-    print(json.dumps({"bytes": size, "examples": described.examples, "history": fit.history}), flush=True)
-
-
-# --- All of it
-
-
-def run(folder: Path, workers: int, *what: object, of: str = sys.executable) -> list[Any]:
+def run(folder: Path, workers: int, *what: object, of: str = sys.executable) -> list[tuple[float, float]]:
     """What each of some workers printed last."""
-    command = processes.python("data.py", "--folder", folder, "--workers", workers, "--run", *what, of=of)
-    commands = [[*command, "--index", str(index)] for index in range(workers)]
-    if len(what) > 1:  # they read; the others use all cores
+    commands = [processes.python("data.py", folder, workers, index, *what, of=of) for index in range(workers)]
+    if len(what) > 1:  # they read; what writes uses all cores
         commands = [processes.pinned(command, index) for index, command in enumerate(commands)]
-    return [json.loads(text.splitlines()[-1]) for text in processes.run(commands, timeout=900)]
+    return [tuple(json.loads(text.splitlines()[-1])) for text in processes.run(commands, timeout=900)]
 
 
 def compare(rounds: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
-        for what in READERS:
-            folder = Path(name, what)
-            folder.mkdir()
-            run(folder, 1, f"write_{what}")
-            found: dict[tuple[str, int, bool], list[tuple[float, float]]] = {}
-            for _ in range(rounds):
-                for workers in (1, 2, 3):
-                    for system in SYSTEMS:
-                        for shuffle in (False, True):
-                            of = OTHERS if system == "torch" else sys.executable
-                            printed = run(folder, workers, what, system, int(shuffle), of=of)
-                            first = max(seconds for seconds, _ in printed)
-                            speed = sum(speed for _, speed in printed)
-                            found.setdefault((system, workers, shuffle), []).append((first, speed))
-            print_table(what, found, rounds)
-        folder = Path(name, "large")
-        folder.mkdir()
-        run(folder, 1, "write_large")
-        (made,) = run(folder, 1, "large")
-    history = made["history"]
-    print(f"\n{made['bytes'] / 1024**2:,.0f} MB of Parquet files, two workers that may each have "
-          f"{LIMIT / 1024**2:,.0f} MB beyond what they have before the training: "
-          f"losses {', '.join(f'{loss:.3f}' for loss in history['loss'])}; "
-          f"seconds {', '.join(f'{seconds:.1f}' for seconds in history['seconds'])}")  # fmt: skip
-
-
-def print_table(
-    what: str, found: dict[tuple[str, int, bool], list[tuple[float, float]]], rounds: int
-) -> None:
-    print(f"\n{what} per second, {os.cpu_count()} cores, medians of {rounds} rounds\n")
-    names = f"{'in order':>12}{'shuffled':>12}{'ratio':>7}{'first batch':>13}{'shuffled':>10}"
-    print(f"{'':10}{'workers':>8}{names}")
-    for system, workers in dict.fromkeys((system, workers) for system, workers, _ in found):
-        (first, speed), (first_shuffled, shuffled) = (
-            map(statistics.median, zip(*found[system, workers, shuffle], strict=True))
-            for shuffle in (False, True)
-        )
-        print(f"{system:10}{workers:8}{speed:12,.0f}{shuffled:12,.0f}{shuffled / speed:7.2f}"
-              f"{first:11.1f} s{first_shuffled:8.1f} s")  # fmt: skip
+    """Print both tables."""
+    for what in EXAMPLES:
+        with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
+            run(Path(name), 1, what)
+            cases = itertools.product((1, 2, 3), READS, (False, True))
+            found = in_turn(rounds, {
+                (workers, system, shuffle): functools.partial(
+                    run, Path(name), workers, what, system, int(shuffle),
+                    of=OTHERS if system == "torch" else sys.executable,
+                )
+                for workers, system, shuffle in cases
+            })  # fmt: skip
+        rows = []
+        for workers, system in itertools.product((1, 2, 3), READS):
+            (first, speed), (first_shuffled, shuffled) = (
+                (
+                    statistics.median(
+                        max(seconds for seconds, _ in run) for run in found[workers, system, each]
+                    ),
+                    statistics.median(sum(speed for _, speed in run) for run in found[workers, system, each]),
+                )
+                for each in (False, True)
+            )
+            rows.append([
+                system, workers, f"{speed:,.0f}", f"{shuffled:,.0f}", f"{shuffled / speed:.2f}",
+                f"{first:.1f} s", f"{first_shuffled:.1f} s",
+            ])  # fmt: skip
+        head = ["", "workers", "in order", "shuffled", "ratio", "first batch", "shuffled"]
+        title = f"\n{what} per second, {os.cpu_count()} cores, medians of {rounds} rounds"
+        show(title, table(head, rows))
 
 
 def main() -> None:
-    processes.exit_when_terminated()
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--index", type=int)
-    parser.add_argument("--run", nargs="*", help="what one process does")
-    given = parser.parse_args()
-    match given.run:
-        case None:
-            compare(given.rounds)
-        case [name]:
-            programs = {"write_rows": write_rows, "write_images": write_images, "write_large": write_large}
-            if name == "large":
-                large(given.folder)
-            else:
-                programs[name](given.folder)
-                print(json.dumps("written"), flush=True)
-        case [what, system, shuffle]:
-            read(what, system, given.folder, given.workers, given.index, bool(int(shuffle)))
+    folder, workers, index, what, *how = sys.argv[1:]
+    if how:
+        system, shuffle = how
+        read(what, system, Path(folder), int(workers), int(index), bool(int(shuffle)))
+    else:
+        {"rows": write_rows, "images": write_images}[what](Path(folder))
+        print(json.dumps([0, 0]), flush=True)
 
 
 if __name__ == "__main__":

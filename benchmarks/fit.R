@@ -1,40 +1,67 @@
-# A run through tfdistr from R, with a CNN and the data of networks.py: the arrays of Python themselves,
-# for R has no bytes that are numbers, and its integers are four times as large.
-# Usage: fit.R NETWORK FOLDER WORKERS COMMUNICATION [STEPS of two epochs]
+# Fits through tfdistr from R, one after another in one session, as fit.py has them: fit.R JSON.
+# The arrays are those of Python: R has no bytes that are numbers, and its integers are four times as large.
 library(tfdistr)
 
-arguments <- commandArgs(trailingOnly = TRUE)
-name <- arguments[[1]]
-folder <- arguments[[2]]
 networks <- reticulate::import("networks")
-data <- reticulate::import("networks", convert = FALSE)$data(name)
-dense <- networks$DENSE[[name]]
-steps <- if (length(arguments) > 4L) as.integer(arguments[[5]])
+unconverted <- reticulate::import("networks", convert = FALSE)
 
-model <- function() {
-  keras <- reticulate::import("keras")
-  layers <- keras$layers
-  network <- keras$Sequential(list(
-    layers$Rescaling(1 / 255),
-    layers$Conv2D(32L, 3L, activation = "relu"),
-    layers$MaxPooling2D(),
-    layers$Flatten(),
-    layers$Dense(dense, activation = "relu"),
-    layers$Dense(10L, activation = "softmax")
-  ))
-  network$compile(
-    keras$optimizers$SGD(learning_rate = 0.001), "sparse_categorical_crossentropy", metrics = list("accuracy")
-  )
-  network
+model_of <- function(name) {
+  function() {
+    keras <- reticulate::import("keras")
+    layers <- keras$layers
+    network <- keras$Sequential(list(
+      layers$Rescaling(1 / 255),
+      layers$Conv2D(32L, 3L, activation = "relu"),
+      layers$MaxPooling2D(),
+      layers$Flatten(),
+      layers$Dense(networks$DENSE[[name]], activation = "relu"),
+      layers$Dense(10L, activation = "softmax")
+    ))
+    sgd <- keras$optimizers$SGD(learning_rate = 0.001)
+    network$compile(sgd, "sparse_categorical_crossentropy", metrics = list("accuracy"))
+    network
+  }
 }
 
-writeLines(sprintf("%.3f", as.numeric(Sys.time())), file.path(folder, "called"))
-fit <- distributed_fit(
-  model, reticulate::py_get_item(data, 0L), reticulate::py_get_item(data, 1L),
-  cluster = local_cluster(as.integer(arguments[[3]]), cores_per_worker = 1L),
-  strategy = multi_worker_mirrored(communication = arguments[[4]]),
-  batch_size = per_worker(networks$PER_WORKER_BATCH), seed = 1,
-  epochs = if (is.null(steps)) networks$NETWORKS[[name]]$epochs else 2, steps_per_epoch = steps,
-  callbacks = function() list(reticulate::import("measure")$callback(folder)),
-  verbose = 0, run_dir = file.path(folder, "run")
-)
+# A function of R that returns the next batch.
+generator <- function(x, y, batch) {
+  x <- reticulate::py_to_r(x)
+  y <- reticulate::py_to_r(y)
+  step <- 0L
+  function() {
+    rows <- (step * batch) %% length(y) + seq_len(batch)
+    step <<- step + 1L # nolint
+    list(x[rows, , , , drop = FALSE], y[rows])
+  }
+}
+
+callbacks_of <- function(folder, after) {
+  function() {
+    read <- function(index, logs) logs$loss
+    lambda <- reticulate::import("keras")$callbacks$LambdaCallback
+    c(
+      list(reticulate::import("measure")$callback(folder)),
+      if (identical(after, "epoch")) list(lambda(on_epoch_end = read)),
+      if (identical(after, "batch")) list(lambda(on_train_batch_end = read))
+    )
+  }
+}
+
+fit <- function(folder, network = "seed", workers = NULL, cores = 1L, warm = FALSE, communication = "auto",
+                steps = NULL, epochs = NULL, examples = NULL, data = "arrays", callback = NULL) {
+  arrays <- unconverted$data(network, examples)
+  x <- reticulate::py_get_item(arrays, 0L)
+  y <- reticulate::py_get_item(arrays, 1L)
+  size <- networks$PER_WORKER_BATCH
+  given <- if (data == "arrays") list(x, y, batch_size = per_worker(size)) else list(generator(x, y, size))
+  if (is.null(epochs)) epochs <- if (is.null(steps)) networks$NETWORKS[[network]]$epochs else 2
+  writeLines(sprintf("%.3f", as.numeric(Sys.time())), file.path(folder, "called"))
+  do.call(distributed_fit, c(list(model_of(network)), given, list(
+    cluster = if (!is.null(workers)) local_cluster(workers, cores_per_worker = cores, warm = warm),
+    strategy = multi_worker_mirrored(communication = communication), epochs = epochs, steps_per_epoch = steps,
+    seed = 1, verbose = 0, callbacks = callbacks_of(folder, callback), run_dir = file.path(folder, "run")
+  )))
+}
+
+calls <- jsonlite::fromJSON(commandArgs(trailingOnly = TRUE)[[1L]], simplifyVector = FALSE)
+for (call in calls) do.call(fit, call)

@@ -1,41 +1,88 @@
-"""A run through tfdistr from Python."""
+"""Fits through tfdistr, one after another in one session: fit.py JSON, the arguments of each fit()."""
 
 from __future__ import annotations
 
-import argparse
-import tempfile
+import json
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import measure
 import networks
 
 import tfdistr
 
-parser = argparse.ArgumentParser()
-parser.add_argument("network", choices=networks.NETWORKS)
-parser.add_argument("folder")
-parser.add_argument("--workers", type=int, help="by default, join what TF_CONFIG or MPI's launcher describe")
-parser.add_argument("--communication", default="auto")
-parser.add_argument("--alongside", type=int, default=1, help="how many such runs take place at the same time")
-parser.add_argument("--cores", type=int, default=1, help="cores of each worker")
-parser.add_argument("--shares", type=int, default=1, help="batches that make a worker's batch")
-parser.add_argument("--virtual", type=int, default=0, help="number of virtual workers; 0 for none")
-parser.add_argument("--steps", type=int, help="train two epochs of so many steps")
-given = parser.parse_args()
 
-if __name__ == "__main__":
-    x, y = networks.data(given.network)
-    name, folder, alongside = given.network, given.folder, given.alongside
-    joins = given.workers is None
+def fit(
+    folder: str, network: str = "seed", workers: int | None = None, cores: int | None = 1, warm: bool = False,
+    communication: str = "auto", shares: int = 1, virtual: int | None = None, steps: int | None = None,
+    epochs: int | None = None, examples: int | None = None, every: str | None = None, alongside: int = 1,
+    data: str = "arrays", callback: str | None = None, ssh: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Train a network; the workers save what they measure to ``folder``.
+
+    Args:
+        folder: The folder, also of the run.
+        network: The name of the network.
+        workers: Workers to start; by default join what TF_CONFIG or MPI's launcher describe.
+        cores: Cores of each worker, or None.
+        warm: Whether the workers are forks of a server.
+        communication: As of `multi_worker_mirrored`.
+        shares: Batches that make a worker's batch.
+        virtual: Virtual workers.
+        steps: Steps of each epoch, to train less.
+        epochs: Epochs; by default the network's, or 2 with ``steps``.
+        examples: The first so many examples, or the examples repeated to so many.
+        every: As ``checkpoint_every``.
+        alongside: Number of such runs at the same time.
+        data: "arrays" or "Python generator".
+        callback: "epoch" or "batch", after which a callback reads the loss; or "first", for that of
+            `measure.first_step`.
+        ssh: Arguments of `ssh_cluster`, to start the workers so.
+    """
+    x, y = networks.data(network, examples)
+    cluster = None
+    if ssh:
+        cluster = tfdistr.ssh_cluster(**ssh)
+    elif workers:
+        cluster = tfdistr.local_cluster(workers, cores_per_worker=cores, warm=warm)
+    batch = shares * networks.PER_WORKER_BATCH
+    given = (x, y) if data == "arrays" else (lambda: batches(x, y, batch),)
     Path(folder, "called").write_text(str(time.time()))
     tfdistr.distributed_fit(
-        lambda: networks.model(name), x, y,
-        cluster=None if joins else tfdistr.local_cluster(given.workers, cores_per_worker=given.cores),
-        strategy=tfdistr.multi_worker_mirrored(communication=given.communication),
-        batch_size=tfdistr.per_worker(given.shares * networks.PER_WORKER_BATCH),
-        epochs=2 if given.steps else networks.NETWORKS[name].epochs, steps_per_epoch=given.steps, seed=1,
-        virtual_workers=given.virtual or None,
-        callbacks=lambda: [measure.callback(folder, alongside)],
-        verbose=0, run_dir=None if joins else tempfile.mkdtemp(prefix="run", dir=folder),
+        lambda: networks.model(network), *given, cluster=cluster,
+        strategy=tfdistr.multi_worker_mirrored(communication=communication),
+        batch_size=tfdistr.per_worker(batch) if data == "arrays" else None,
+        epochs=epochs or (2 if steps else networks.NETWORKS[network].epochs), steps_per_epoch=steps, seed=1,
+        virtual_workers=virtual, checkpoint_every=every, verbose=0,
+        callbacks=lambda: [measure.callback(folder, alongside), *others(folder, callback)],
+        run_dir=Path(folder, "run") if (workers or ssh) and alongside == 1 else None,
     )  # fmt: skip
+    Path(folder, "returned").write_text(str(time.time()))
+
+
+def batches(x: Any, y: Any, batch: int) -> Iterator[tuple[Any, Any]]:
+    """The batches of all epochs."""
+    while True:
+        for first in range(0, len(x), batch):
+            yield x[first : first + batch], y[first : first + batch]
+
+
+def others(folder: str, name: str | None) -> list[Any]:
+    """The other callback of a fit, if it has one."""
+    import keras
+
+    def read(_: int, logs: Any) -> float:
+        return float(logs["loss"])
+
+    if name == "first":
+        return [measure.first_step(folder)]
+    hooks = {"epoch": {"on_epoch_end": read}, "batch": {"on_train_batch_end": read}}
+    return [keras.callbacks.LambdaCallback(**hooks[name])] if name else []
+
+
+if __name__ == "__main__":
+    for call in json.loads(sys.argv[1]):
+        fit(**call)

@@ -53,11 +53,15 @@ class Network:
     epochs: int = 4
 
 
-def data(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The examples of an epoch: inputs, and classes."""
+def data(name: str, examples: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and classes: the examples of an epoch, or the first so many, repeated if there are fewer."""
     rng = np.random.default_rng(0)
     network = NETWORKS[name]
-    return network.inputs(rng, network.examples), rng.integers(0, CLASSES, network.examples)
+    x, y = network.inputs(rng, network.examples), rng.integers(0, CLASSES, network.examples)
+    if examples is None:
+        return x, y
+    rows = np.arange(examples) % len(x)
+    return x[rows], y[rows]
 
 
 def amount(name: str, workers: int, steps: int | None = None) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -53,6 +54,14 @@ def python(program: str, *arguments: object, of: str = sys.executable) -> Comman
     return [of, str(HERE / program), *map(str, arguments)]
 
 
+def fits(calls: Sequence[Mapping[str, object]], language: str = "Python") -> Command:
+    """The command that trains in one session, by the calls of fit() that fit.py has, and fit.R."""
+    if language == "Python":
+        return python("fit.py", json.dumps(calls))
+    given = [{name: value for name, value in call.items() if value is not None} for call in calls]
+    return ["Rscript", "--no-init-file", str(HERE / "fit.R"), json.dumps(given)]
+
+
 def pinned(command: Command, worker: int) -> Command:
     """``command``, on the core of this worker."""
     return ["taskset", "--cpu-list", str(CORES[worker % len(CORES)]), *command]
@@ -77,11 +86,6 @@ def torchrun(workers: int) -> list[dict[str, str]]:
          "GLOO_SOCKET_IFNAME": "lo"}
         for rank in range(workers)
     ]  # fmt: skip
-
-
-def exit_when_terminated() -> None:
-    """End this process on SIGTERM as on Ctrl-C: with what it started."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 def run(

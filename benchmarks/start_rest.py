@@ -5,31 +5,24 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import measure
 import networks
 
 import tfdistr
 from tfdistr.fork_server import servers
 
-EXAMPLES = 640
-
 
 def proportional_mb(pid: int) -> float:
     """The memory of a process, of which shared pages count in part for each that shares them."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def resident_mb() -> float:
-    """The memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    (kb,) = re.findall(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(kb) / 1024
 
 
 def there() -> set[str]:
@@ -43,26 +36,25 @@ def there() -> set[str]:
 
 if __name__ == "__main__":
     folder, row = Path(sys.argv[1]), int(sys.argv[2])
-    x, y = (part[:EXAMPLES] for part in networks.data("seed"))
+    x, y = networks.data("seed", 640)
 
     def fit(name: str, workers: int, warm: bool = True, **options: Any) -> tfdistr.FitResult:
         """One run."""
         return tfdistr.distributed_fit(
             lambda: networks.model("seed"), x, y, cluster=tfdistr.local_cluster(workers, warm=warm), seed=1,
-            verbose=0, run_dir=folder / name, **options,
+            verbose=0, run_dir=folder / name / "run", **options,
         )  # fmt: skip
 
     def dies() -> list[Any]:
         """The callback of a worker that is killed once, in the second epoch."""
         import keras
 
-        class Dies(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-                if epoch == 1 and not (folder / "died").exists():
-                    (folder / "died").write_text(str(time.time()))
-                    os.kill(os.getpid(), signal.SIGKILL)
+        def die(epoch: int, logs: Any) -> None:
+            if epoch == 1 and not (folder / "died").exists():
+                (folder / "died").write_text(str(time.time()))
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        return [Dies()]
+        return [keras.callbacks.LambdaCallback(on_epoch_begin=die)]
 
     def stays() -> list[Any]:
         """A callback that says how much memory this worker has, when all are there."""
@@ -79,8 +71,7 @@ if __name__ == "__main__":
     fit("first", 2)
     fit("restart", 2, epochs=3, failures=tfdistr.on_failure(max_restarts=1), callbacks=dies)
     died = float((folder / "died").read_text())
-    lines = (folder / "restart/workers/0/events.jsonl").read_text().splitlines()
-    steps = [event["time"] for event in map(json.loads, lines) if event["event"] == "batch"]
+    steps = [event["time"] for event in measure.events(folder / "restart") if event["event"] == "batch"]
     restart = min(at for at in steps if at > died) - died
 
     mb = {}
@@ -98,9 +89,9 @@ if __name__ == "__main__":
     for number in range(row):
         fit(f"row-{number}", 2)
         if number == 9:
-            growth = -resident_mb()
+            growth = -measure.memory_mb()
     gc.collect()
-    growth += resident_mb()
+    growth += measure.memory_mb()
     left = sorted(there() - before)
     more = len(os.listdir("/proc/self/fd")) - files
     left += [f"{more} open files"] if more > 0 else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from networks import CNNS, NETWORKS
-from processes import CORES, HERE, Command, environment, pinned, python, tf_config, torchrun
+from processes import CORES, HERE, Command, environment, fits, pinned, python, tf_config, torchrun
 
 KERAS = "Keras 3 fit, stock"
 KERAS_ALL = "Keras 3 fit, all cores"
@@ -28,8 +28,8 @@ ALONE = "tfdistr, two alone"
 OTHERS, OF_TORCH, OF_JAX = map(environment, ("bench", "bench-torch", "bench-jax"))
 WORKERS = 2
 
-#: The programs of a system, for a network, a folder, and options of the programs.
-Commands = Callable[..., list[Command]]
+#: The programs of a system, for a network, a folder, and the steps of two epochs, if less is to be trained.
+Commands = Callable[[str, Path, int | None], list[Command]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class System:
 
     Attributes:
         name: Its name in tables.
-        commands: Its programs, for a network, a folder, and options of the programs.
+        commands: Its programs.
         environments: The environment of each program.
         processes: Number of processes that save a measurement.
         runs: Number of independent runs.
@@ -55,41 +55,29 @@ class System:
     networks: tuple[str, ...] = tuple(NETWORKS)
 
 
-def fit(workers: int, communication: str = "auto") -> Commands:
-    """tfdistr from Python; it pins its workers itself."""
-    own = ("--workers", workers, "--communication", communication)
-    return lambda network, folder, *options: [python("fit.py", network, folder, *own, *options)]
+def fit(workers: int, communication: str = "auto", language: str = "Python") -> Commands:
+    """tfdistr, which pins its workers itself."""
+
+    def commands(network: str, folder: Path, steps: int | None) -> list[Command]:
+        call = {"folder": str(folder), "network": network, "workers": workers, "steps": steps}
+        return [fits([{**call, "communication": communication}], language)]
+
+    return commands
 
 
-def fit_r(network: str, folder: Path, *options: object) -> list[Command]:
-    """tfdistr from R."""
-    steps = [str(option) for option in options[1:]]
-    return [["Rscript", str(HERE / "fit.R"), network, str(folder), str(WORKERS), "mpi", *steps]]
-
-
-def alone(network: str, folder: Path, *options: object) -> list[Command]:
+def alone(network: str, folder: Path, steps: int | None) -> list[Command]:
     """Two runs of one worker at the same time."""
-    own = ("--workers", 1, "--alongside", WORKERS)
-    command = python("fit.py", network, folder, *own, *options)
-    return [pinned(command, worker) for worker in range(WORKERS)]
+    call = {"folder": str(folder), "network": network, "workers": 1, "steps": steps, "alongside": WORKERS}
+    return [pinned(fits([call]), worker) for worker in range(WORKERS)]
 
 
-def stock(network: str, folder: Path, *options: object) -> list[Command]:
-    """Keras's fit on one core."""
-    return [pinned(python("stock.py", "keras", network, folder, *options), 0)]
+def program(name: str, *own: object, of: str = sys.executable, cores: int = 0) -> Commands:
+    """A program: one for each worker, on a core of its own, or one process with so many ``cores``."""
 
-
-def stock_all(network: str, folder: Path, *options: object) -> list[Command]:
-    """Keras's fit in one process that has the cores of all workers, and their global batch."""
-    command = python("stock.py", "keras", network, folder, "--shares", WORKERS, *options)
-    return [["taskset", "--cpu-list", ",".join(map(str, CORES[:WORKERS])), *command]]
-
-
-def on_workers(program: str, *own: object, of: str = sys.executable) -> Commands:
-    """One program for each worker, on a core of its own."""
-
-    def commands(network: str, folder: Path, *options: object) -> list[Command]:
-        command = python(program, *own, network, folder, *options, of=of)
+    def commands(network: str, folder: Path, steps: int | None) -> list[Command]:
+        command = python(name, *own, network, folder, *(("--steps", steps) if steps else ()), of=of)
+        if cores:
+            return [["taskset", "--cpu-list", ",".join(map(str, CORES[:cores])), *command]]
         return [pinned(command, worker) for worker in range(WORKERS)]
 
     return commands
@@ -103,17 +91,17 @@ def compiled() -> list[dict[str, str]]:
 
 #: In the order of the tables.
 SYSTEMS = (
-    System(KERAS, stock, processes=1, shares=1),
-    System(KERAS_ALL, stock_all, processes=1),
+    System(KERAS, program("stock.py", "keras", cores=1), processes=1, shares=1),
+    System(KERAS_ALL, program("stock.py", "keras", "--shares", WORKERS, cores=WORKERS), processes=1),
     System(ONE, fit(1), processes=1, shares=1),
-    System(MWMS, on_workers("stock.py", "tf-keras", of=OTHERS), lambda: tf_config(WORKERS)),
-    System(DDP, on_workers("ddp.py", of=OTHERS), lambda: torchrun(WORKERS)),
-    System(COMPILED, on_workers("ddp.py", "--model", "compiled", of=OTHERS), compiled),
-    System(KERAS_TORCH, on_workers("ddp.py", "--model", "keras", of=OF_TORCH), lambda: torchrun(WORKERS)),
-    System(KERAS_JAX, on_workers("keras_jax.py", of=OF_JAX), lambda: torchrun(WORKERS)),
+    System(MWMS, program("stock.py", "tf-keras", of=OTHERS), lambda: tf_config(WORKERS)),
+    System(DDP, program("ddp.py", of=OTHERS), lambda: torchrun(WORKERS)),
+    System(COMPILED, program("ddp.py", "--model", "compiled", of=OTHERS), compiled),
+    System(KERAS_TORCH, program("ddp.py", "--model", "keras", of=OF_TORCH), lambda: torchrun(WORKERS)),
+    System(KERAS_JAX, program("stock.py", "jax", of=OF_JAX), lambda: torchrun(WORKERS)),
     System(RING, fit(WORKERS, "ring")),
     System(MPI, fit(WORKERS, "mpi")),
-    System(MPI_R, fit_r, networks=CNNS),
+    System(MPI_R, fit(WORKERS, "mpi", "R"), networks=CNNS),
     System(ALONE, alone, runs=2, shares=1),
 )
 #: The systems that tfdistr has to be as fast as.

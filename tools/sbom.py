@@ -41,55 +41,48 @@ def bill_of_materials() -> dict[str, Any]:
     return dict(bill)
 
 
-def accepted(path: Path) -> dict[str, str]:
-    """The reasons for which vulnerabilities are accepted, by their names."""
-    found = {}
+def accepted(path: Path) -> list[str]:
+    """The names of the vulnerabilities that are accepted. Each has a reason in the file."""
+    found = []
     for line in path.read_text().splitlines():
         name, _, reason = line.partition(" ")
         if not line.strip() or name.startswith("#"):
             continue
         if not reason.strip():
             sys.exit(f"error: {path.name} has no reason for {name}.\nFix: Write it after the name.")
-        found[name] = reason.strip()
+        found.append(name)
     return found
 
 
-def report(command: str, service: str, packages: list[tuple[str, str]]) -> list[dict[str, Any]] | None:
-    """What pip-audit says of each package; None if the service cannot be reached."""
-    # A package may have one version for each version of Python. pip-audit takes one of them at a time.
-    rounds: list[dict[str, str]] = []
+def rounds(packages: list[tuple[str, str]]) -> list[dict[str, str]]:
+    """The packages, so divided that each is in a part once: pip-audit takes one version of a package."""
+    found: list[dict[str, str]] = []
     for name, version in packages:
-        into = next((each for each in rounds if name not in each), None)
+        into = next((each for each in found if name not in each), None)
         if into is None:
-            rounds.append(into := {})
+            found.append(into := {})
         into[name] = version
-    found = []
-    for each in rounds:
-        said = _of_round(command, service, each)
-        if isinstance(said, str):
-            why = unreachable(service, *packages[0])
-            if why is None:
-                sys.exit(f"error: pip-audit has failed.\n{said.rstrip()}")
-            print(f"Known vulnerabilities: NOT CHECKED, because {service} cannot be reached ({why}).")
-            return None
-        found += said
     return found
 
 
-def _of_round(command: str, service: str, packages: dict[str, str]) -> list[dict[str, Any]] | str:
-    """What pip-audit reports of packages with one version each, or what it prints if there is no report."""
+def audit(command: str, service: str, packages: dict[str, str], ignored: list[str]) -> bool | None:
+    """Whether pip-audit finds nothing; it prints what it finds. None if the service cannot be reached."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-") as folder:
-        listed, output = Path(folder, "requirements.txt"), Path(folder, "report.json")
+        listed, report = Path(folder, "requirements.txt"), Path(folder, "report.txt")
         listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()))
         ended = subprocess.run(
-            [*shlex.split(command), "--progress-spinner", "off", "--disable-pip", "--no-deps",
-             "--vulnerability-service", "osv", "--osv-url", service, "--format", "json",
-             "--output", str(output), "--requirement", str(listed)],
+            [*shlex.split(command), "--progress-spinner", "off", "--strict", "--disable-pip", "--no-deps",
+             "--vulnerability-service", "osv", "--osv-url", service, "--output", str(report),
+             "--requirement", str(listed), *(word for name in ignored for word in ("--ignore-vuln", name))],
             cwd=ROOT, capture_output=True, text=True,
         )  # fmt: skip
-        if output.exists():
-            return list(json.loads(output.read_text())["dependencies"])
-        return ended.stdout + ended.stderr
+        if report.exists():
+            print(report.read_text(), end="")
+            return ended.returncode == 0
+    if why := unreachable(service, *next(iter(packages.items()))):
+        print(f"Known vulnerabilities: NOT CHECKED, because {service} cannot be reached ({why}).")
+        return None
+    sys.exit(f"error: pip-audit has failed.\n{(ended.stdout + ended.stderr).rstrip()}")
 
 
 def unreachable(service: str, name: str, version: str) -> str | None:
@@ -102,36 +95,6 @@ def unreachable(service: str, name: str, version: str) -> str | None:
         return str(error)
 
 
-def judge(found: list[dict[str, Any]], reasons: dict[str, str], where: str) -> int:
-    """Print what was found, and return the exit status."""
-    unknown = [each for each in found if "skip_reason" in each]
-    refused, used = [], set()
-    for package in found:
-        for each in package.get("vulns", []):
-            names = [each["id"], *each.get("aliases", [])]
-            what = f"{package['name']} {package['version']}: {', '.join(names)}"
-            if name := next((name for name in names if name in reasons), None):
-                used.add(name)
-                print(f"Accepted: {what}: {reasons[name]}")
-            else:
-                fixed = " or ".join(each.get("fix_versions", [])) or "no version yet"
-                refused.append(f"{what} (fixed in {fixed})")
-    for name in reasons.keys() - used:
-        print(f"No locked package has {name} any more: remove it from {where}.")
-    for package in unknown:
-        print(f"error: {package['name']} was not checked: {package['skip_reason']}", file=sys.stderr)
-    if refused:
-        print("error: Locked dependencies have known vulnerabilities.", file=sys.stderr)
-        print("".join(f"  {line}\n" for line in refused), end="", file=sys.stderr)
-        print("Fix: tools/uv.sh lock --upgrade-package NAME. If tfdistr is not affected, write the name of "
-              f"the vulnerability and the reason into {where}.", file=sys.stderr)  # fmt: skip
-    if refused or unknown:
-        return 1
-    others = " others" if used else ""
-    print(f"Known vulnerabilities: none{others} in {len(found)} locked packages.")
-    return 0
-
-
 def main() -> int:
     """Write the bill, and check what it names."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -141,15 +104,23 @@ def main() -> int:
     parser.add_argument("--pip-audit", default=PIP_AUDIT, help="the command of pip-audit")
     parser.add_argument("--service", default=OSV, help="the address of OSV")
     given = parser.parse_args()
-    reasons = accepted(given.accepted)
+    ignored = accepted(given.accepted)
     bill = bill_of_materials()
     given.output.write_text(json.dumps(bill, indent=2) + "\n")
     packages = [(each["name"], each["version"]) for each in bill["components"]]
     print(f"{given.output}: {len(packages)} packages")
-    found = report(given.pip_audit, given.service, packages)
-    where = given.accepted
-    where = where.relative_to(ROOT) if where.is_relative_to(ROOT) else where
-    return 0 if found is None else judge(found, reasons, str(where))
+    found: list[bool] = []
+    for each in rounds(packages):
+        clean = audit(given.pip_audit, given.service, each, ignored)
+        if clean is None:
+            return 0
+        found.append(clean)
+    if all(found):
+        return 0
+    print("error: Locked dependencies have known vulnerabilities, see above.\n"
+          "Fix: tools/uv.sh lock --upgrade-package NAME. If tfdistr is not affected, write the name of the "
+          f"vulnerability and the reason into {given.accepted}.", file=sys.stderr)  # fmt: skip
+    return 1
 
 
 if __name__ == "__main__":

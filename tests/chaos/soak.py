@@ -28,6 +28,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
+
 import tfdistr
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -49,6 +52,8 @@ RING, MPI = (tfdistr.multi_worker_mirrored(communication=way) for way in ("ring"
 #: The kinds of jobs, and what is special about each. The hosts of "ssh" are network namespaces.
 KINDS: dict[str, dict[str, Any]] = {
     "ring": {"strategy": RING, "warm": False},
+    # Each attempt has another number of workers.
+    "elastic": {"strategy": RING, "virtual_workers": 3, "failures": None},
     "mpi": {"strategy": MPI, "warm": False},
     "warm ring": {"strategy": RING},
     "warm mpi": {"strategy": MPI},
@@ -72,7 +77,10 @@ FAULTS: dict[str, Callable[[str], bool]] = {
     "kill launcher and fork server": lambda kind: kind in WARM,
     "kill at the start": lambda kind: kind not in ("mirrored", "devices"),
     "cut a connection": lambda kind: "ring" in kind or "mpi" in kind,
+    "kill during a save": lambda kind: "ring" in kind or "mpi" in kind,
     "pause": lambda kind: True,
+    "stop for ever": lambda kind: "ring" in kind or "mpi" in kind,
+    "delete the folder of a worker": lambda kind: "ring" in kind or "mpi" in kind,
     "cut a link": lambda kind: kind == "ssh",
     "fill the disk": lambda kind: kind not in ("ssh", "store", "devices"),
 }
@@ -81,11 +89,21 @@ FAULTS: dict[str, Callable[[str], bool]] = {
 # --- One job
 
 
+def model() -> keras.Model:
+    """The model of all jobs but those of R."""
+    made = keras.Sequential([
+        keras.layers.Dense(512, activation="relu"), keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.3), keras.layers.Dense(512, activation="relu"),
+        keras.layers.Dense(2, activation="softmax"),
+    ])  # fmt: skip
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+
 def train(kind: str, folder: Path, ssh: str, names: list[str]) -> None:
     """Run the job of a kind, or resume it. The result is a file of ``folder``."""
-    import chaos
-
-    given = dict(KINDS[kind])
+    given = {"resume": True, "checkpoint_every": EVERY, "failures": tfdistr.on_failure(max_restarts=2)}
+    given |= KINDS[kind]
     warm, ps, on_hosts = given.pop("warm", True), given.pop("ps", 0), given.pop("hosts", None)
     run_dir: Path | str = folder / RUN
     if given.pop("store", False):
@@ -99,12 +117,23 @@ def train(kind: str, folder: Path, ssh: str, names: list[str]) -> None:
     elif on_hosts:
         given["cluster"] = tfdistr.ssh_cluster(names, ssh=ssh, heartbeat_timeout=HEARTBEAT)
     else:
-        given["cluster"] = tfdistr.local_cluster(
-            2, ps=ps, warm=warm, heartbeat_timeout=HEARTBEAT
-        )
-    given = {"resume": True} | given
-    chaos.STEPS, chaos.EPOCHS, chaos.EVERY = STEPS, EPOCHS, EVERY
-    write_result(chaos.train(run_dir, 2, **given), folder / RESULT)
+        workers = 2
+        if kind == "elastic":
+            with (folder / "attempts").open("a+") as attempts:
+                attempts.write(".")
+                workers = (3, 1, 2)[(attempts.tell() - 1) % 3]
+        given["cluster"] = tfdistr.local_cluster(workers, ps=ps, warm=warm, heartbeat_timeout=HEARTBEAT)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(16 * STEPS, 6)).astype("float32")
+    y = (x[:, 0] * x[:, 1] > 0).astype("int64")
+    fit = tfdistr.distributed_fit(
+        model, x, y, validation_data=(x[:100], y[:100]), batch_size=16, epochs=EPOCHS, seed=1,
+        callbacks=[
+            keras.callbacks.EarlyStopping(patience=EPOCHS), keras.callbacks.ReduceLROnPlateau(patience=1),
+        ],
+        run_dir=run_dir, verbose=0, **given,
+    )  # fmt: skip
+    write_result(fit, folder / RESULT)
 
 
 def write_result(fit: Any, file: Path | str) -> None:
@@ -221,6 +250,11 @@ def _do(job: Job, fault: str, chosen: random.Random) -> str | None:
         return "connection cut" if connections else None
     if fault == "fill the disk":
         return _fill(job)
+    if fault == "delete the folder of a worker":
+        folders = [file.parent for file in job.folder.rglob("workers/*/events.jsonl")]
+        if folders:
+            shutil.rmtree(chosen.choice(folders), ignore_errors=True)
+        return "the folder of a worker deleted" if folders else None
     if fault == "cut a link":
         assert job.net is not None
         name, seconds = chosen.choice("ab"), chosen.choice((2.0, 20.0))
@@ -234,15 +268,23 @@ def _do(job: Job, fault: str, chosen: random.Random) -> str | None:
     pids = by_fault.get(fault, job.workers)()
     if fault == "kill at the start":
         pids += [job.process.pid, *job.fork_servers()]
+    if fault == "kill during a save":
+        pids = pids[:1]  # the chief, who writes
+        while not list(job.folder.rglob("*.partial")):
+            if job.process.poll() is not None:
+                return None
     if fault == "pause" and not pids:
         pids = [job.process.pid]  # which trains itself
     if not pids:
         return None
     pid, seconds = chosen.choice(pids), chosen.uniform(1, 5)
     with contextlib.suppress(ProcessLookupError):
+        if fault == "stop for ever":
+            os.kill(pid, signal.SIGSTOP)
+            return f"process {pid} stopped (SIGSTOP)"
         if fault != "pause":
             os.kill(pid, signal.SIGKILL)
-            return f"process {pid} killed"
+            return f"process {pid} killed{' during a save' if fault.endswith('a save') else ''}"
         os.kill(pid, signal.SIGSTOP)
         time.sleep(seconds)
         os.kill(pid, signal.SIGCONT)

@@ -49,30 +49,6 @@ def test_each_class_of_errors_has_an_example_on_its_page():
         assert any(name in output for output in shown) or name in ("JobStoppedError", "TfdistrError")
 
 
-def test_outputs_of_the_original_material_are_those_of_its_scripts():
-    # test_examples.py runs the scripts, and compares what they print with their heads.
-    text = (ROOT / "docs" / "original.md").read_text()
-    sections = re.findall(r"^```console\n(.*?)^```\n+<!-- scripts: (\S+) -->", text, re.MULTILINE | re.DOTALL)
-    assert len(sections) == 6
-    for shown, script in sections:
-        head = [
-            " ".join(line.split())
-            for line in (ROOT / f"{script}.py").read_text().split('"""')[1].splitlines()
-        ]
-        lines = [" ".join(line.split()) for line in shown.splitlines() if "$ " not in line and line != "..."]
-        assert not [line for line in lines if line not in head], script
-
-
-def test_what_the_original_material_is_here_is_in_its_scripts():
-    text = (ROOT / "docs" / "original.md").read_text()
-    rows = re.findall(r"^\| `([\w/]+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE)
-    assert {script for script, _ in rows} == set(re.findall(r"<!-- scripts: examples/(\S+) -->", text))
-    for script, here in rows:
-        source = (ROOT / "examples" / f"{script}.py").read_text()
-        for code in re.findall(r"`([^`]+)`", here):
-            assert code in source, f"{script}: {code}"
-
-
 def _in_r(kind: type) -> str:
     """The class of the condition that an error or a warning is in R."""
     if issubclass(kind, Warning):
@@ -80,15 +56,11 @@ def _in_r(kind: type) -> str:
     return "tfdistr_error" if kind.kind == "error" else f"tfdistr_error_{kind.kind}"
 
 
-def test_blocks_of_python_compile():
-    for block in ALL:
-        if block.language == "python":
-            compile(block.code, str(block), "exec")
-
-
 def test_blocks_of_python_import_tfdistr_before_tensorflow_and_keras():
     """It chooses the kernels that TensorFlow loads."""
     for block in ALL:
+        if block.language == "python":
+            compile(block.code, str(block), "exec")
         imported = re.findall(r"^(?:import|from) (.+)", block.code, re.MULTILINE)
         names = re.findall(r"\b(tfdistr|tensorflow|keras)\b", " ".join(imported))
         assert block.language != "python" or "tfdistr" not in names[1:], block

@@ -57,15 +57,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_core_has_one_source_in_the_repository() -> None:
-    assert os.readlink(ROOT / "inst" / "python") == "../python"
-    assert os.readlink(ROOT / "inst" / "pyproject.toml") == "../pyproject.toml"
-    if (ROOT / ".git").exists():
-        listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "inst", cwd=ROOT)
-        of_python = [path for path in listed.split() if path.startswith("inst/py")]
-        assert of_python == ["inst/pyproject.toml", "inst/python"]
-
-
 def test_r_tarball_carries_the_core_byte_for_byte(tarball: Path) -> None:
     prefix = "tfdistr/inst/python/"
     with tarfile.open(tarball) as archive:

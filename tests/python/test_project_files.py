@@ -1,7 +1,6 @@
 """The files around the code agree with it: versions, NEWS.md, what the R package leaves out, hooks."""
 
 import re
-import subprocess
 
 import pytest
 from paths import ROOT
@@ -9,10 +8,6 @@ from paths import ROOT
 import tfdistr
 
 GROUPS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-IN_THE_R_PACKAGE = {
-    *("DESCRIPTION", "NAMESPACE", "NEWS.md", "README.md", "R", "inst", "man", "tests", "vignettes"),
-    *(".Rbuildignore", ".Rinstignore"),  # R itself leaves out the first
-}
 
 
 @pytest.mark.parametrize(
@@ -37,17 +32,6 @@ def test_news_has_the_groups_of_keep_a_changelog():
     assert set(groups) <= GROUPS
     assert len(groups) == len(set(groups))
     assert newest.lstrip().startswith("## "), "a line is in no group"
-
-
-def test_the_r_package_has_nothing_that_is_not_meant():
-    """Each file at the top is in the R package on purpose, or .Rbuildignore names it."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a checkout of git")
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    ignored = [re.compile(line, re.IGNORECASE) for line in (ROOT / ".Rbuildignore").read_text().split()]
-    top = {path.split("/")[0] for path in listed.split()} - IN_THE_R_PACKAGE
-    assert len(top) > 15
-    assert not {name for name in top if not any(pattern.search(name) for pattern in ignored)}
 
 
 def test_help_pages_have_no_markdown_left():

@@ -15,9 +15,6 @@ NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?!\.?\d)")
 CLAIMING = [ROOT / "README.md", ROOT / "docs" / "performance.md"]
 #: Numbers in their prose that were computed from those printed, and how.
 COMPUTED = {
-    "0.1": "0.162 - 0.014",  # ms that the shortest call of R takes more
-    "0.2": "5.37 - 5.21",  # ms of a call of Python from the graph
-    "0.6": "5.97 - 5.37",  # ms of an all-reduce in the small network
     "44": "44.4",  # MB
 }
 

@@ -1,37 +1,32 @@
 """The bill of materials of a release, and what is said of known vulnerabilities. No advisory is asked for."""
 
-import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 from paths import ROOT
 
-# In the place of pip-audit: its report has what the file named "vulnerable" says.
+# In the place of pip-audit: it finds the vulnerability that the file "vulnerable" names in attrs.
 AUDIT = """
-import json, pathlib, sys
+import pathlib, sys
 here = pathlib.Path(sys.argv[0]).parent
 options = dict(zip(sys.argv[1::1], sys.argv[2::1]))
-vulnerable = json.loads((here / "vulnerable").read_text())
-if vulnerable is None:
+name = (here / "vulnerable").read_text()
+if not name:
     sys.exit("Traceback: no report")
-lines = pathlib.Path(options["--requirement"]).read_text().split()
-names = [line.partition("==")[::2] for line in lines]
-assert len(dict(names)) == len(names)
-plain = [{"name": name, "version": version, "vulns": []} for name, version in names]
-found = [each | vulnerable.get(each["name"], {}) for each in plain]
-pathlib.Path(options["--output"]).write_text(json.dumps({"dependencies": found, "fixes": []}))
-sys.exit(any(each.get("vulns") for each in found))
+lines = [line.partition("==")[0] for line in pathlib.Path(options["--requirement"]).read_text().split()]
+assert len(set(lines)) == len(lines)
+found = "attrs" in lines and options.get("--ignore-vuln") != name
+pathlib.Path(options["--output"]).write_text(f"attrs {name}\\n" if found else "")
+sys.exit(found)
 """
-VULNERABLE = {"attrs": {"vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["99"]}]}}
 
 
 def sbom(
-    folder: Path, vulnerable: object, accepted: str = "", service: str = "http://127.0.0.1:1"
+    folder: Path, vulnerable: str, accepted: str = "", service: str = "http://127.0.0.1:1"
 ) -> subprocess.CompletedProcess[str]:
     """Run the script with another pip-audit; the bill is in ``folder``."""
-    for name, text in {"audit.py": AUDIT, "vulnerable": json.dumps(vulnerable), "accepted": accepted}.items():
+    for name, text in {"audit.py": AUDIT, "vulnerable": vulnerable, "accepted": accepted}.items():
         (folder / name).write_text(text)
     return subprocess.run(
         [sys.executable, "tools/sbom.py", str(folder / "bill.json"), "--accepted", str(folder / "accepted"),
@@ -41,24 +36,18 @@ def sbom(
 
 
 def test_a_known_vulnerability_is_refused(tmp_path: Path) -> None:
-    ended = sbom(tmp_path, VULNERABLE)
+    ended = sbom(tmp_path, "PYSEC-1")
     assert ended.returncode == 1
-    first, second, *_ = ended.stderr.splitlines()
-    assert first == "error: Locked dependencies have known vulnerabilities."
-    assert re.fullmatch(r"  attrs [\d.]+: PYSEC-1, CVE-1 \(fixed in 99\)", second)
+    assert "attrs PYSEC-1" in ended.stdout
+    assert ended.stderr.startswith("error: Locked dependencies have known vulnerabilities")
 
 
-def test_what_is_accepted_has_reasons() -> None:
-    lines = (ROOT / "tools" / "accepted-vulnerabilities.txt").read_text().splitlines()
-    for line in lines:
-        assert line.startswith("#") or re.fullmatch(r"(PYSEC|GHSA|CVE)-\S+ \S.*", line)
+def test_an_accepted_vulnerability_needs_a_reason(tmp_path: Path) -> None:
+    assert sbom(tmp_path, "PYSEC-1", "PYSEC-1 attrs is not used").returncode == 0
+    assert "accepted has no reason for PYSEC-1" in sbom(tmp_path, "PYSEC-1", "PYSEC-1").stderr
 
 
-def test_a_privileged_container_has_a_reason() -> None:
-    """A comment above it that begins with "privileged:"."""
-    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
-        before: list[str] = []
-        for line in path.read_text().splitlines():
-            if "--privileged" in line and not line.lstrip().startswith("#"):
-                assert any(re.match(r"\s*# privileged: \S+", each) for each in before[-6:]), path.name
-            before.append(line)
+def test_a_database_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    ended = sbom(tmp_path, "")
+    assert ended.returncode == 0
+    assert "NOT CHECKED, because http://127.0.0.1:1 cannot be reached" in ended.stdout

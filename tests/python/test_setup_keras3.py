@@ -92,18 +92,6 @@ def test_from_cran_before_the_folder_and_only_once(setup, tmp_path):
     assert setup.run() == []
 
 
-def test_from_the_folder_with_what_they_need(setup):
-    package(setup.packages, "keras3", "1.0", "reticulate (>= 1.42)")
-    package(setup.packages, "tfdatasets", "1.0", "keras3")
-    package(setup.packages, "reticulate", "1.46")
-    package(setup.packages, "config", "1.0")  # nothing needs it
-    said = setup.run()
-    assert len(said) == 1
-    assert said[0].startswith("==> R packages keras3 and tfdatasets from file:///")
-    assert setup.installed() == ["keras3", "reticulate", "tfdatasets"]
-    assert not list((setup.root / ".cache").glob("keras3-*"))
-
-
 def test_one_line_where_neither_is_there_and_a_new_try_when_the_folder_changes(setup):
     missing = (
         "==> keras3 is not installed (CRAN cannot be reached,"
@@ -117,21 +105,3 @@ def test_one_line_where_neither_is_there_and_a_new_try_when_the_folder_changes(s
     assert said[1] == "==> keras3 is not installed (see .cache/keras3.log). tfdistr works without it."
     assert "nowhere" in (setup.root / ".cache" / "keras3.log").read_text()
     assert setup.installed() == []
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (0, ["examples/demo.R"]),
-        (1, ["==> R has no keras3: the model of examples/demo_without_keras3.R comes from "
-             'reticulate::import("keras").', "examples/demo_without_keras3.R"]),
-    ],
-)  # fmt: skip
-def test_the_demo_uses_keras3_if_it_is_there(tmp_path, status, said):
-    rscript = tmp_path / "Rscript"
-    rscript.write_text(f'#!/bin/sh\ncase "$*" in *find.package*) exit {status};; esac\necho "$@"\n')
-    rscript.chmod(0o755)
-    env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    script = ROOT / "tools" / "demo-r.sh"
-    ended = subprocess.run(script, env=env, capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines() == said

@@ -56,19 +56,14 @@ class Hosts:
         """The address of a host."""
         return self._namespaces.address(name)
 
-    @property
-    def here(self) -> str:
-        """The address of this machine."""
-        return _BRIDGE
-
     def namespace(self, name: str) -> str:
         """Its network namespace, which is also the prefix of its interface here."""
         return self._namespaces.of(name)
 
-    def inside(self, name: str, kinds: Sequence[str] = ("net", "mount", "uts")) -> list[str]:
-        """The words before a command that runs in namespaces of a host, of all kinds or of these."""
-        pid = self._servers[name].pid
-        return [*self._on_cores(name), "nsenter", "--target", str(pid), *(f"--{kind}" for kind in kinds)]
+    def inside(self, name: str) -> list[str]:
+        """The words before a command that runs on a host."""
+        pid = str(self._servers[name].pid)
+        return [*self._on_cores(name), "nsenter", "--target", pid, "--net", "--mount", "--uts"]
 
     def limit(self, mbit: float) -> None:
         """Limit the rate at which each host sends."""
@@ -120,11 +115,6 @@ class Hosts:
         self._servers[name] = subprocess.Popen(
             [*command, "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
-
-    def sent(self, name: str) -> int:
-        """Bytes that a host has sent."""
-        statistics = "/sys/class/net/eth0/statistics/tx_bytes"
-        return int(netns.run("ip", "netns", "exec", self.namespace(name), "cat", statistics))
 
     def cut(self, name: str) -> None:
         """Take a host from the network."""

@@ -76,7 +76,6 @@ class Namespaces:
 
     def __init__(self, prefix: str, net: str, names: Sequence[str]) -> None:
         self._bridge, self._net, self._names = prefix, net, list(names)
-        self._nodes: list[str] = []
 
     def of(self, name: str) -> str:
         """The name of a namespace."""
@@ -116,26 +115,12 @@ class Namespaces:
         word = "on" if isolated else "off"
         run("ip", "link", "set", self.outside(name), "type", "bridge_slave", "isolated", word)
 
-    def put_on_nodes(self, nodes: Sequence[Sequence[str]]) -> None:
-        """Give the namespaces of each node a bridge, which one link joins with the other nodes."""
-        for number, names in enumerate(nodes):
-            node = f"{self._bridge}n{number}"
-            self._nodes.append(node)
-            run("ip", "link", "add", node, "type", "bridge")
-            run("ip", "link", "set", node, "up")
-            run("ip", "link", "add", f"{node}u", "type", "veth", "peer", "name", f"{node}d")
-            run("ip", "link", "set", f"{node}u", "master", node, "up")
-            run("ip", "link", "set", f"{node}d", "master", self._bridge, "up")
-            for name in names:
-                run("ip", "link", "set", self.outside(name), "master", node)
-
     def limit(self, mbit: float) -> None:
-        """Limit the rate at which each namespace sends, or each node to other nodes."""
-        links = [(["-n", self.of(name)], "eth0") for name in self._names]
-        for words, link in [([], f"{node}u") for node in self._nodes] or links:
+        """Limit the rate at which each namespace sends."""
+        for name in self._names:
             # A segment of TCP has up to 64 kB here. None is dropped, so that TCP does not slow down.
-            run("tc", *words, "qdisc", "replace", "dev", link, "root", "tbf", "rate", f"{mbit}mbit",
-                "burst", f"{max(128, int(mbit / 8))}kb", "latency", "500ms")  # fmt: skip
+            run("tc", "-n", self.of(name), "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate",
+                f"{mbit}mbit", "burst", f"{max(128, int(mbit / 8))}kb", "latency", "500ms")  # fmt: skip
 
     def pids(self, name: str) -> list[int]:
         """The processes in a namespace."""
@@ -151,9 +136,6 @@ class Namespaces:
             subprocess.run(["ip", "link", "del", self.outside(name)], capture_output=True)
             subprocess.run(["ip", "netns", "del", self.of(name)], capture_output=True)
             shutil.rmtree(self.hosts(name).parent, ignore_errors=True)
-        for node in self._nodes:
-            subprocess.run(["ip", "link", "del", f"{node}u"], capture_output=True)
-            subprocess.run(["ip", "link", "del", node], capture_output=True)
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True)
         with contextlib.suppress(OSError):
             Path("/etc/netns").rmdir()

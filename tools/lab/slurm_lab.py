@@ -10,8 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tfdistr.clusters.local.cluster import BY_MEMORY
@@ -35,28 +34,15 @@ def missing() -> str | None:
     return f"there is no {', '.join(absent)} (tools/setup-slurm.sh installs them)" if absent else None
 
 
-@dataclass(frozen=True)
-class Node:
-    """Where a node runs: its address, and the words before a command that runs there."""
-
-    address: str = "127.0.0.1"
-    inside: Sequence[str] = ()
-
-
 class Lab:
     """The controller and the nodes.
-
-    Args:
-        nodes: The nodes by their names; by default three.
-        controller: The address by which the nodes reach the controller.
 
     Attributes:
         env: The environment variables by which programs find this Slurm.
         mounts: Whether each node has a folder of its own for PMIx.
     """
 
-    def __init__(self, nodes: Mapping[str, Node] | None = None, controller: str = "127.0.0.1") -> None:
-        self._nodes, self._controller = dict(nodes or dict.fromkeys(NODES, Node())), controller
+    def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: the path of a socket has a limit
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         # A container may not allow it.
@@ -81,9 +67,9 @@ class Lab:
         )  # fmt: skip
         _wait(socket_of_munge.exists, "munged made no socket")
         self._daemon("slurmctld", "-D")
-        for node in self._nodes:
+        for node in NODES:
             self.start_node(node)
-        idle = dict.fromkeys(self._nodes, "idle")
+        idle = dict.fromkeys(NODES, "idle")
         _wait(lambda: self.states() == idle, f"nodes are not idle: {self.states()}")
 
     def start_node(self, node: str) -> None:
@@ -95,7 +81,7 @@ class Lab:
             own, seen = self._folder / "spool" / node / "pmix", self._folder / "pmix"
             mount = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
             slurmd = ["unshare", "--mount", "sh", "-c", mount, "sh", str(own), str(seen), *slurmd]
-        self._daemon(*self._nodes[node].inside, *slurmd, name=node)
+        self._daemon(*slurmd, name=node)
 
     def kill_node(self, node: str) -> None:
         """Kill the daemon of a node, and all that runs there, as if its machine were switched off."""
@@ -108,12 +94,6 @@ class Lab:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-
-    def kill_daemon(self, node: str) -> None:
-        """Kill the daemon of a node alone: what runs there runs on."""
-        daemon = self._daemons.pop(node)
-        daemon.kill()
-        daemon.wait()
 
     def states(self) -> dict[str, str]:
         """The state of each node."""
@@ -150,7 +130,7 @@ class Lab:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        for node in self._nodes:
+        for node in NODES:
             for pid in self._pids_of(node):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -183,13 +163,13 @@ class Lab:
         return [*found, *(stepds & set(found.values()))]
 
     def _settings(self) -> str:
-        controller, *nodes = free_ports(1 + len(self._nodes))
+        controller, *nodes = free_ports(1 + len(NODES))
         host, folder = socket.gethostname(), self._folder
-        # The controller would listen at the address of its own name.
-        only_here = ["CommunicationParameters=NoCtldInAddrAny"] if self._controller == "127.0.0.1" else []
         lines = [
-            "ClusterName=lab", f"SlurmctldHost={host}({self._controller})", f"SlurmctldPort={controller}",
-            "SlurmUser=root", *only_here,
+            "ClusterName=lab", f"SlurmctldHost={host}(127.0.0.1)", f"SlurmctldPort={controller}",
+            "SlurmUser=root",
+            # The controller would listen at the address of its own name.
+            "CommunicationParameters=NoCtldInAddrAny",
             # A job that is queued again waits as long as its credential is valid.
             f"AuthInfo=socket={folder}/munge,cred_expire=5",
             f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool/%n",
@@ -203,17 +183,17 @@ class Lab:
             "SlurmdParameters=config_overrides", "ReturnToService=2", "SlurmdTimeout=10", "KillWait=5",
             "MailProg=/bin/true",
             f"NodeName=DEFAULT CPUs={CPUS} CoresPerSocket={CPUS} RealMemory=4000 State=UNKNOWN",
-            *(f"NodeName={name} NodeHostname={host} NodeAddr={node.address} Port={port}"
-              for (name, node), port in zip(self._nodes.items(), nodes, strict=True)),
-            f"PartitionName=main Nodes={','.join(self._nodes)} Default=YES MaxTime=INFINITE State=UP",
+            *(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+              for name, port in zip(NODES, nodes, strict=True)),
+            f"PartitionName=main Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE State=UP",
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
 
 
 @contextlib.contextmanager
-def lab(nodes: Mapping[str, Node] | None = None, controller: str = "127.0.0.1") -> Iterator[Lab]:
+def lab() -> Iterator[Lab]:
     """A Slurm as long as the block runs."""
-    made = Lab(nodes, controller)
+    made = Lab()
     try:
         made.start()
         yield made

@@ -9,26 +9,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "proof"
 NETWORKS = "seed wide resnet transformer lstm tabular mlp"
-STEP = "for name in seed wide; do .venv/bin/mpiexec -n 2 .venv/bin/python benchmarks/step.py $name; done"
 
 #: What each part shows, and its command. DATA_DIR has MNIST as TensorFlow Datasets prepares it.
 PARTS = {
     "equality": ("Workers train as one", "make equality"),
     "faults": ("What the other workers do when something happens to one", "make faults"),
-    "chaos": ("Runs whose workers are killed end with the bits of undisturbed ones", "make chaos"),
     "soak": ("Jobs of all kinds end with the same bits, each with a random fault", "make soak MINUTES=60"),
     "speed": ("Examples per second, beside Keras, PyTorch and JAX", f"make bench T='{NETWORKS}' ROUNDS=2"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),
     "ps": ("Parameter servers, beside TensorFlow 1's loop", "make bench T=ps ROUNDS=5"),
     "allreduce": ("The all-reduce alone", "make bench T=allreduce ROUNDS=5"),
-    "step": ("What takes the time of a step", STEP),
-    "bfloat16": ("Gradients in 16 bits", '.venv/bin/python benchmarks/gradient_dtype.py "$DATA_DIR"'),
+    "bfloat16": ("Gradients in 16 bits", 'DATA_DIR="$DATA_DIR" make bench T=bfloat16 ROUNDS=3'),
     "virtual": ("Virtual workers", "make bench T=virtual ROUNDS=2"),
-    "generators": ("Generators", "Rscript benchmarks/generators.R"),
-    "scaling": ("The all-reduce on more workers", "make scaling"),
-    "launcher": ("Many workers", "make bench T=launcher ROUNDS=1"),
+    "generators": ("Generators", "make bench T=generators ROUNDS=2"),
+    "scaling": ("Bytes of a step on more workers", "make bench T=scaling ROUNDS=1"),
     "engines": ("MPI beside the ring on each engine", "make bench T=engines ROUNDS=1"),
-    "decode": ("Each worker decodes its own images", "make bench T=decode ROUNDS=1"),
     "data": ("Files", "make bench T=data ROUNDS=1"),
     "checkpoint": ("What a checkpoint costs", "make bench T=checkpoint ROUNDS=1"),
     "start": ("From the call to the first step", "make bench T=start ROUNDS=5"),

@@ -1,6 +1,6 @@
 """Jobs that lose workers, take others in their place, and end with the bits of an undisturbed run.
 
-`make chaos VIRTUAL=3` does the same to jobs by MPI, and changes their number.
+`make soak` changes the number of workers, too.
 """
 
 import os

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import tfdistr
-from tfdistr.checkpoint.folder import CheckpointFolder
 from tfdistr.training.step_times import PARTS
 
 pytestmark = pytest.mark.timeout(200)
@@ -88,25 +87,6 @@ def test_a_slow_data_function_is_a_wait_for_data(data):
     fitted = fit(data, None)
     assert 0.7 * IN_STEPS < times(fitted)["waiting_for_data"] < 1.5 * IN_STEPS
     assert times(fitted)["computing"] < 0.5 * IN_STEPS
-
-
-def test_a_slow_callback_is_in_callbacks():
-    fitted = fit(callbacks=[Slow()])
-    assert IN_STEPS <= times(fitted)["callbacks"] < 1.5 * IN_STEPS
-    assert times(fitted)["computing"] < 0.5 * IN_STEPS
-
-
-def test_a_slow_disk_is_in_checkpoints(tmp_path, monkeypatch):
-    save = CheckpointFolder.save
-
-    def save_slowly(self, checkpoint):
-        time.sleep(0.3)
-        save(self, checkpoint)
-
-    monkeypatch.setattr(CheckpointFolder, "save", save_slowly)
-    fitted = fit(run_dir=tmp_path / "run", checkpoint_every="epoch")
-    assert 0.9 <= times(fitted)["checkpoints"] < 1.5
-    assert times(fitted)["callbacks"] < 0.3
 
 
 def test_keras_own_loop_knows_no_waits_for_data():
