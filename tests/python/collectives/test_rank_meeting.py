@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from clusters import MPIEXEC, PROGRAMS, run_cluster, run_commands
-from tfdistr.jobs.strategy_rules import RULES
 
 from tfdistr.collectives.mpi import rank_meeting
 from tfdistr.collectives.mpi.rank_meeting import RankMeeting
+from tfdistr.jobs.strategies import MultiWorkerMirrored
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]  # others have names in memory, too
 SHARED = Path("/dev/shm")
@@ -136,5 +136,5 @@ def test_a_name_that_is_taken_is_no_reason_to_wait(as_rank, monkeypatch):
 def test_a_rank_whose_arguments_are_refused_has_not_started_mpi(monkeypatch):
     # Its peers wait for it at their start, which has a limit; in MPI_Finalize there would be none.
     monkeypatch.setenv("PMI_SIZE", "3")
-    monkeypatch.setattr("tfdistr.jobs.strategy_rules.world", lambda: pytest.fail("MPI was started"))
-    assert RULES["multi_worker_mirrored"].destination(None, "mpi") == (None, 3)
+    monkeypatch.setattr("tfdistr.jobs.strategies.base.world", lambda: pytest.fail("MPI was started"))
+    assert MultiWorkerMirrored(communication="mpi").destination(None) == (None, 3)
