@@ -92,10 +92,10 @@ def make_job(
     validation_size = arguments.get("validation_batch_size")
     validated = data if validation is None else validation  # evaluate() and predict() have one source
     in_batches = batch_size is None and validation_size is None and not _gives_examples(validated)
-    if batch_size is None:
-        batch_size = _EXAMPLES if _gives_examples(data) else None
-        if batch_size is None and validation_size is None and _gives_examples(validation):
-            arguments["validation_batch_size"] = _EXAMPLES
+    if batch_size is None and _gives_examples(data):
+        batch_size = _EXAMPLES
+    elif batch_size is None and validation_size is None and _gives_examples(validation):
+        arguments["validation_batch_size"] = _EXAMPLES
     job = Job(
         model=model,
         data=data,

@@ -185,6 +185,12 @@ class Share:
         """Return True if the step can be cut here: it is being traced, outside of branches and loops."""
         return self._graph is not None and current_graph() is self._graph
 
+    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
+        """Scale a loss, and note whether it is finite."""
+        bad = (self.rows > 0) & ~tf.reduce_all(tf.math.is_finite(loss))
+        self.step.bad = bad if self.step.bad is None else self.step.bad | bad
+        return self.mean.scale_loss(loss)
+
     def cut_for_updates(self, variable: Any, dtype: tf.DType | None) -> None:
         """Cut the step where it reads ``variable``, which an optimizer is to change before."""
         if not self.can_wait:
@@ -299,11 +305,6 @@ def share_step(
     share = Share(count_examples(data), all_rows, may_be_empty, virtual_worker, count, of_keras)
     step = share.step
 
-    def scale_loss(loss: tf.Tensor) -> tf.Tensor:
-        bad = (share.rows > 0) & ~tf.reduce_all(tf.math.is_finite(loss))
-        step.bad = bad if step.bad is None else step.bad | bad
-        return share.mean.scale_loss(loss)
-
     def collect(optimizer: Any, gradients: Sequence[Any], variables: Any, own: tf_internals.Apply) -> None:
         weights = tf_internals.trained_variables(optimizer) if variables is None else list(variables)
         share.check_update(optimizer)
@@ -326,7 +327,7 @@ def share_step(
     with (
         extended.within(share=share, reported_replicas=1),
         scope,
-        tf_internals.optimizer_hooks(model, scale_loss, collect),
+        tf_internals.optimizer_hooks(model, share.scale_loss, collect),
         tf_internals.loss_shares(model, share.mean.share, share.mean.weight, over_batch, ROWS_OF_ALL),
         sums_from_tapes(),
         tf.device(extended.worker_devices[0]),
