@@ -78,11 +78,7 @@ def make_job(
 
     The named arguments are checked together here, and `Job` checks the others.
     """
-    rate: RateArguments = {}
-    if isinstance(batch_size, PerWorker):
-        factor = learning_rate_factor(num_workers, batch_size.scale_learning_rate)
-        rate = {"learning_rate_factor": factor, "warmup_epochs": batch_size.warmup_epochs}
-        batch_size = batch_size.batch_size * num_workers
+    batch_size, rate = _of_all_workers(batch_size, num_workers)
     if arguments.get("class_weight") is not None:
         _check_no_weights(sample_weight)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight)
@@ -117,6 +113,15 @@ def make_job(
     _check_drop_remainder(job)
     _check_epochs(job)
     return job
+
+
+def _of_all_workers(batch_size: Any, num_workers: int) -> tuple[Any, RateArguments]:
+    """Return the size of the global batch, and the learning rate that belongs to a size for each worker."""
+    if not isinstance(batch_size, PerWorker):
+        return batch_size, {}
+    factor = learning_rate_factor(num_workers, batch_size.scale_learning_rate)
+    rate: RateArguments = {"learning_rate_factor": factor, "warmup_epochs": batch_size.warmup_epochs}
+    return batch_size.batch_size * num_workers, rate
 
 
 def _check_no_weights(sample_weight: Any) -> None:
