@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.data.order.steps import steps_per_epoch
 from tfdistr.data.source import Arrays, Source, choose_columns, make_source
@@ -19,6 +20,7 @@ from tfdistr.jobs.membership import JOINED
 from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.run_dir import remove_run_dir, temporary_run_dir
 from tfdistr.jobs.strategies import MultiWorkerMirrored
+from tfdistr.jobs.strategies.base import Destination
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.model_state import map_inputs
@@ -51,12 +53,12 @@ def evaluate(
         )
     if cluster is None and _needs_worker(result):
         cluster = local_cluster(1)
-    job, config = _job("evaluate", result, state, source, cluster, **numbers)
-    if cluster is not None:
-        return _on_cluster(job, caller, cluster).metrics
+    job, place = _job("evaluate", result, state, source, cluster, **numbers)
+    if place.backend is not None:
+        return _on_cluster(job, caller, place.backend).metrics
     import_tensorflow()
     with job.settings.used():
-        return MultiWorkerMirrored.fit_here(job, config, caller).metrics
+        return MultiWorkerMirrored.fit_here(job, place.config, caller).metrics
 
 
 def _needs_worker(result: FitResult) -> bool:
@@ -90,9 +92,9 @@ def predict(
     model = result.model if here else None
     state = result._trained.state()
     source = _source(result, state.inputs, x, name=name)
-    job, _ = _job("predict", result, state, source, cluster, joins=False, **numbers)
-    if cluster is not None:
-        run_dir = Path(str(_on_cluster(job, caller, cluster, keep=True).run_dir))
+    job, place = _job("predict", result, state, source, cluster, joins=False, **numbers)
+    if place.backend is not None:
+        run_dir = Path(str(_on_cluster(job, caller, place.backend, keep=True).run_dir))
         try:
             return _collect(run_dir / FOLDER, folder, as_parquet)
         finally:
@@ -160,7 +162,7 @@ def _shapes(shapes: dict[str, Any], name: str) -> str:
 def _job(
     task: str, result: FitResult, state: ModelState, source: Source | FunctionByName, cluster: Any, *,
     batch_size: Any, steps: Any, joins: bool = True,
-) -> tuple[Job, Any]:  # fmt: skip
+) -> tuple[Job, Destination]:  # fmt: skip
     wanted = check_optional_int("steps", steps)
     if isinstance(source, Arrays) and wanted is not None:
         available = steps_per_epoch(source.examples, 32 if batch_size is None else batch_size)
@@ -174,23 +176,23 @@ def _job(
     settings = JOINED.settings if cluster is None and joins else {}
     if task == "evaluate":
         settings = {"virtual_workers": result.params.get("virtual_workers"), **settings}
-    config, workers = (None, 1)
+    place = Destination(1)
     if joins or cluster is not None:
         strategy = MultiWorkerMirrored(communication=settings.get("communication", "auto"))
-        config, workers = strategy.destination(cluster)
+        place = strategy.destination(cluster)
         settings = {**settings, **strategy.timeouts(cluster)}
     recipe = result._trained.recipe_here if cluster is None else result._trained.recipe
     job = make_job(
-        recipe, source, num_workers=workers, batch_size=batch_size, steps_per_epoch=wanted,
+        recipe, source, num_workers=place.shares, batch_size=batch_size, steps_per_epoch=wanted,
         seed=result.params["seed"], shuffle=False, task=task, state=state,
         settings=result._trained.settings, **settings,
     )  # fmt: skip
-    return job, config
+    return job, place
 
 
-def _on_cluster(job: Job, caller: Caller, cluster: Any, *, keep: bool = False) -> Outcome:
-    run_dir = temporary_run_dir(cluster)
-    result = fit_on_cluster(job, MultiWorkerMirrored, cluster, caller, run_dir)
+def _on_cluster(job: Job, caller: Caller, backend: Backend, *, keep: bool = False) -> Outcome:
+    run_dir = temporary_run_dir(backend.cluster)
+    result = fit_on_cluster(job, MultiWorkerMirrored, backend, caller, run_dir)
     if not keep:
         remove_run_dir(run_dir)
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +43,15 @@ log = logging.getLogger("tfdistr")
 def fit_on_cluster(
     job: Job,
     strategy: type[Strategy],
-    cluster: Cluster,
+    backend: Backend,
     caller: Caller,
     run_dir: Path,
     stored: StoredRun | None = None,
 ) -> Outcome:
-    """Start the workers of ``cluster``, wait for them, and collect the result."""
+    """Start the workers of a cluster, wait for them, and collect the result."""
     try:
         with caller.workers(job, run_dir) as program:
-            return _fit(job, strategy, cluster, caller, program, run_dir, stored)
+            return _fit(job, strategy, backend, caller, program, run_dir, stored)
     finally:
         Job.remove(run_dir)
 
@@ -58,17 +59,17 @@ def fit_on_cluster(
 def _fit(
     job: Job,
     strategy: type[Strategy],
-    cluster: Cluster,
+    backend: Backend,
     caller: Caller,
     program: WorkerProgram,
     run_dir: Path,
     stored: StoredRun | None,
 ) -> Outcome:
     env = {**program.env, **lock_variable(run_dir)}
-    cluster = cluster.for_job(env)
+    cluster = backend.cluster.for_job(env)
+    backend = replace(backend, cluster=strategy.processes(cluster))
     recovery = job.recovery
     summary = strategy.summary(caller.on_event)
-    backend = strategy.backend(cluster, job.communication)
     job = attrs.evolve(job, communication=backend.communication)
     complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
     if complete is not None:

@@ -60,7 +60,7 @@ def run_fit(
     if run_dir is None and cluster is None:
         run_dir = run_dir_of_pod()
     chosen = as_strategy(strategy)
-    config, num_workers = chosen.destination(cluster)
+    place = chosen.destination(cluster)
     recovery = check_recovery(
         checkpoint_every, resume, as_failures(failures), run_dir, strategy=chosen.name, cluster=cluster,
         shrinking=[name for name, other in STRATEGIES.items() if other.shrinks],
@@ -70,20 +70,20 @@ def run_fit(
         state = model._trained.state()
         model = as_model_factory(model._trained.recipe)  # the result itself does not change
     job = make_job(
-        model, num_workers=num_workers, strategy=chosen.name, options=chosen.options,
+        model, num_workers=place.shares, strategy=chosen.name, options=chosen.options,
         same_on_any_cluster=chosen.same_on_any_cluster, **chosen.exchange, **chosen.timeouts(cluster),
         recovery=recovery, state=state, **arguments,
     )  # fmt: skip
     chosen.check_job(job)
     check_copy(job)
     _check_elastic(job, cluster)
-    if cluster is None:
+    if place.backend is None:
         import_tensorflow()
-        outcome = chosen.fit_here(job, config, caller, run_dir)
+        outcome = chosen.fit_here(job, place.config, caller, run_dir)
     else:
         with open_run(run_dir, job, cluster) as (folder, stored):
             job = begin_or_resume(job, folder, cluster.workers)
-            outcome = fit_on_cluster(job, type(chosen), cluster, caller, folder, stored)
+            outcome = fit_on_cluster(job, type(chosen), place.backend, caller, folder, stored)
     result = FitResult._of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now

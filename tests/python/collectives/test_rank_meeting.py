@@ -137,4 +137,4 @@ def test_a_rank_whose_arguments_are_refused_has_not_started_mpi(monkeypatch):
     # Its peers wait for it at their start, which has a limit; in MPI_Finalize there would be none.
     monkeypatch.setenv("PMI_SIZE", "3")
     monkeypatch.setattr("tfdistr.jobs.strategies.base.world", lambda: pytest.fail("MPI was started"))
-    assert MultiWorkerMirrored(communication="mpi").destination(None) == (None, 3)
+    assert MultiWorkerMirrored(communication="mpi").destination(None).shares == 3

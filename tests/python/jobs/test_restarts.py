@@ -12,6 +12,7 @@ import pytest
 from paths import WORKERS
 
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, checkpoint_folder, checkpoints
+from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs import on_cluster, restarts
@@ -113,7 +114,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
         model, data = FunctionByName("model"), FunctionByName("data")
         job = Job(model, data, communication="ring", recovery=Recovery(every="epoch", **recovery))
         fitted = on_cluster.fit_on_cluster(
-            job, MultiWorkerMirrored, local_cluster(3), Caller(events.append), run_dir
+            job, MultiWorkerMirrored, Backend("ring", local_cluster(3), ""), Caller(events.append), run_dir
         )
         assert not left
         return fitted, events

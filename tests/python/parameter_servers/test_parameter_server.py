@@ -49,7 +49,8 @@ class Servers:
         job = make_job(model, *data, num_workers=workers, **chosen, **arguments)
         cluster = tfdistr.local_cluster(workers, ps=ps)
         caller = Caller(self.events.append)
-        return FitResult._of(fit_on_cluster(job, ParameterServer, cluster, caller, self.run_dir))
+        backend = strategy.backend(cluster)
+        return FitResult._of(fit_on_cluster(job, ParameterServer, backend, caller, self.run_dir))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]

@@ -156,4 +156,4 @@ def test_a_cluster_of_several_workers_is_refused(monkeypatch):
 )
 def test_how_many_share_a_batch(strategy, shares):
     cluster = tfdistr.local_cluster(strategy.max_workers or 4)
-    assert strategy.destination(cluster)[1] == shares
+    assert strategy.destination(cluster).shares == shares

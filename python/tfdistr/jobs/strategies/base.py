@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import attrs
 
@@ -39,6 +39,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfdistr")
 
 TIMEOUTS = ("start_timeout", "heartbeat_timeout")
+
+
+class Destination(NamedTuple):
+    """Where a job trains.
+
+    Attributes:
+        shares: The number of shares of a batch.
+        backend: The cluster to start, and what it exchanges gradients with; None in this process.
+        config: The cluster that this process joins, if there is one.
+    """
+
+    shares: int
+    backend: Backend | None = None
+    config: ClusterConfig | None = None
+
+
 #: The class of each strategy, by its name. The package fills it.
 STRATEGIES: dict[str, type[Strategy]] = {}
 
@@ -114,15 +130,11 @@ class Strategy:
 
     # What fits it
 
-    def destination(self, cluster: Any) -> tuple[ClusterConfig | None, int]:
+    def destination(self, cluster: Any) -> Destination:
         """Return where a job trains.
 
         Args:
             cluster: The user's argument: the cluster to start, or None.
-
-        Returns:
-            The cluster of TF_CONFIG that this process joins, if there is one and ``cluster`` is None; and the
-            number of shares of a batch.
 
         Raises:
             ArgumentError: The job cannot be trained there.
@@ -131,14 +143,15 @@ class Strategy:
         """
         if cluster is not None:
             self._check_cluster(cluster)
-            return None, self._count_shares(cluster.workers)
+            backend = self.backend(cluster)
+            return Destination(self._count_shares(cluster.workers), backend)
         if chooses_mpi(self._communication):
             # The number of the launcher comes first: a rank whose arguments are refused must not start MPI.
             workers = ranks() if ranks() > 1 else int(world().Get_size())
             self._check_fits(workers, 0, "the launcher of this process", peers=True)
-            return None, self._count_shares(workers)
+            return Destination(self._count_shares(workers))
         config = cluster_to_join()
-        return config, self._check_joined(config)
+        return Destination(self._check_joined(config), config=config)
 
     def check_job(self, job: Job) -> None:
         """Check that a job fits this strategy."""
@@ -160,10 +173,17 @@ class Strategy:
         """
         return ps == 0 and (cls.max_workers is None or workers <= cls.max_workers)
 
+    def backend(self, cluster: Cluster) -> Backend:
+        """Return the backend of the collectives between the processes of ``cluster``.
+
+        It fails before anything is written or started.
+        """
+        return cluster.backend(self._communication)
+
     @classmethod
-    def backend(cls, cluster: Cluster, communication: str) -> Backend:
-        """Return the backend of the collectives between the processes of ``cluster``."""
-        return cluster.backend(communication)
+    def processes(cls, cluster: Cluster) -> Cluster:
+        """Return the processes to start: those of the cluster, or a chief with its servers."""
+        return cluster
 
     @classmethod
     def misfit(cls, ps: int) -> str:
@@ -198,14 +218,10 @@ class Strategy:
                 received=f"strategy={self.name}({name}={value:g}), and a cluster",
                 fix=f"Pass cluster=local_cluster({name}={value:g}), for example.",
             )
-        self._check_started(cluster)
 
     @property
     def _communication(self) -> str:
         return str(self.exchange.get("communication", "auto"))
-
-    def _check_started(self, cluster: Cluster) -> None:
-        self.backend(cluster, self._communication)  # fails before anything is written or started
 
     def _check_joined(self, config: ClusterConfig | None) -> int:
         """Check the cluster that this process joins; return the number of shares of a batch."""
@@ -281,6 +297,18 @@ class WithTimeouts(Strategy):
     heartbeat_timeout: float | None = argument(check_optional_seconds, "heartbeat_timeout", default=None)
 
 
-def with_servers(cluster: Cluster) -> Backend:
-    """Return the backend of processes with different tasks."""
-    return Backend("auto", cluster.with_servers(), "the chief has its servers compute")
+@attrs.frozen(kw_only=True)
+class WithChief(WithTimeouts):
+    """A strategy whose chief makes workers compute."""
+
+    of_job: ClassVar[tuple[str, ...]] = ("start_timeout",)
+    shrinks: ClassVar[bool] = False
+
+    def backend(self, cluster: Cluster) -> Backend:
+        """Return the backend of processes with different tasks."""
+        return Backend("auto", cluster, "the chief has its servers compute")
+
+    @classmethod
+    def processes(cls, cluster: Cluster) -> Cluster:
+        """Return the chief and its servers."""
+        return cluster.with_servers()

@@ -12,7 +12,7 @@ from tfdistr.clusters.cluster import Cluster
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsWorker, train_here
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.jobs.strategies.base import WithTimeouts, with_servers
+from tfdistr.jobs.strategies.base import WithChief
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.server_task import lost_server
 from tfdistr.strategies.layer_placement import check_form, check_placement, count_workers
@@ -20,7 +20,7 @@ from tfdistr.training.job import Job
 
 
 @attrs.frozen(kw_only=True)
-class ModelParallel(WithTimeouts):
+class ModelParallel(WithChief):
     """The layers of one model on several devices. `model_parallel` describes the options.
 
     One process, the client, trains. It may make workers compute their layers.
@@ -28,8 +28,6 @@ class ModelParallel(WithTimeouts):
 
     name: ClassVar[str] = "model_parallel"
     maker: ClassVar[tuple[str, str]] = ("strategies.model_parallel", "ModelParallelStrategy")
-    of_job: ClassVar[tuple[str, ...]] = ("start_timeout",)
-    shrinks: ClassVar[bool] = False
     same_on_any_cluster: ClassVar[bool] = True
 
     placement: Any = attrs.field(converter=check_form)
@@ -46,13 +44,10 @@ class ModelParallel(WithTimeouts):
             return super().misfit(ps)
         return f"The strategy {cls.name!r} trains in one process; MPI ranks cannot compute for it."
 
-    @classmethod
-    def backend(cls, cluster: Cluster, communication: str) -> Backend:
-        """Return the backend of processes with different tasks."""
-        return with_servers(cluster)
-
-    def _check_started(self, cluster: Cluster) -> None:
+    def backend(self, cluster: Cluster) -> Backend:
+        """Return the backend of processes with different tasks, among which is each place."""
         check_placement(self.placement, cluster.workers)
+        return super().backend(cluster)
 
     def _check_joined(self, config: ClusterConfig | None) -> int:
         check_placement(self.placement, None if config is None else count_workers(config))

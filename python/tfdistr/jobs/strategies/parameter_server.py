@@ -16,7 +16,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsChiefOfServers, train_here
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.jobs.strategies.base import WithTimeouts, with_servers
+from tfdistr.jobs.strategies.base import WithChief
 from tfdistr.jobs.summary import OnEventOfJob, Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
@@ -33,7 +33,7 @@ UPDATES = ("async", "sync")
 
 
 @attrs.frozen(kw_only=True)
-class ParameterServer(WithTimeouts):
+class ParameterServer(WithChief):
     """Workers, with the weights on parameter servers. `parameter_server` describes the options.
 
     A chief makes the workers compute.
@@ -41,8 +41,6 @@ class ParameterServer(WithTimeouts):
 
     name: ClassVar[str] = "parameter_server"
     maker: ClassVar[tuple[str, str]] = ("servers.chief", "parameter_server_strategy")
-    of_job: ClassVar[tuple[str, ...]] = ("start_timeout",)
-    shrinks: ClassVar[bool] = False
     ps: ClassVar[int] = 1
 
     update: str = argument(check_choice, "update", UPDATES, default="async")
@@ -66,11 +64,6 @@ class ParameterServer(WithTimeouts):
         """Return the rule that a cluster breaks which does not fit."""
         return f"The strategy {cls.name!r} needs parameter servers."
 
-    @classmethod
-    def backend(cls, cluster: Cluster, communication: str) -> Backend:
-        """Return the backend of processes with different tasks."""
-        return with_servers(cluster)
-
     def check_job(self, job: Job) -> None:
         """Check that the workers can read the data."""
         super().check_job(job)
@@ -81,8 +74,10 @@ class ParameterServer(WithTimeouts):
                 fix="Pass arrays, a data frame or load_dataset().",
             )
 
-    def _check_started(self, cluster: Cluster) -> None:
+    def backend(self, cluster: Cluster) -> Backend:
+        """Return the backend of processes with different tasks, with enough workers."""
         self._check_workers(cluster.workers)
+        return super().backend(cluster)
 
     def _check_joined(self, config: ClusterConfig | None) -> int:
         workers = self._check_size(config)
