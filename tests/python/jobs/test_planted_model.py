@@ -13,7 +13,7 @@ from resumed import X, train
 
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.jobs import on_cluster
+from tfdistr.jobs import restarts
 
 URL = "memory://bucket/run"
 
@@ -48,7 +48,7 @@ def shell_command(marker: Path) -> str:
 @pytest.mark.parametrize("store", [True, False], ids=["store", "folder"])
 def test_a_resumed_run_has_the_model_of_the_caller(tmp_path, monkeypatch, store, planted):
     marker, place = tmp_path / "marker", URL if store else tmp_path / "run"
-    monkeypatch.setattr(on_cluster, "run_workers", None)  # the run is complete
+    monkeypatch.setattr(restarts, "run_workers", None)  # the run is complete
     with stores.memory():
         fit = train(URL, model, epochs=1)
         if not store:

@@ -12,7 +12,7 @@ from resumed import bits, train
 import tfdistr
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.jobs import on_cluster
+from tfdistr.jobs import restarts
 
 URL = "s3://bucket/run"
 
@@ -40,7 +40,7 @@ def test_a_job_on_workers_leaves_all_in_the_store(monkeypatch):
         names = store.names()
         (described,) = [name for name in names if name.endswith("/result.json")]
         result = json.loads(store.read(described))
-        monkeypatch.setattr(on_cluster, "run_workers", None)
+        monkeypatch.setattr(restarts, "run_workers", None)
         again = on_workers(URL, resume=True)
     assert [name for name in names if not name.startswith("generations/")] == [
         "logs/worker-0.log", "logs/worker-1.log", "workers/0/events.jsonl", "workers/1/events.jsonl",
