@@ -194,7 +194,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   with_conditions(record = job$errors, {
     converted <- list(
       model = job$model(earlier, model),
-      x = job$part(x, "data", function(value) python_data(value, "x")),
+      x = job$part(x, "data", function(value) python_inputs(value, "x")),
       y = python_targets(y, "y"),
       validation_data = job$part(validation_data, "validation", python_validation),
       callbacks = job$part(callbacks, "callbacks"),
@@ -263,15 +263,17 @@ python_epoch <- function(value, call = rlang::caller_env()) {
 }
 
 python_validation <- function(value, call = rlang::caller_env()) {
-  python_parts(value, "validation_data", call)
+  python_parts(value, "validation_data", call = call)
 }
 
 # Inputs alone, or an unnamed list of inputs, targets and weights.
-python_parts <- function(value, name, call = rlang::caller_env()) {
+python_parts <- function(value, name, inputs = python_inputs, targets = python_targets,
+                         call = rlang::caller_env()) {
   if (!is.list(value) || is.object(value) || !is.null(names(value))) {
-    return(python_data(value, name, call))
+    return(inputs(value, name, call))
   }
-  convert <- function(place, ...) if (place == 2L) python_targets(...) else python_data(...)
+  by_place <- c(inputs, targets)
+  convert <- function(place, ...) if (place <= 2L) by_place[[place]](...) else python_data(...)
   parts <- Map(convert, seq_along(value), value, part_names(name, value), list(call))
   reticulate::tuple(unname(parts))
 }

@@ -115,7 +115,7 @@ use_fit <- function(fit, use, data, cluster, ..., name = "x", call = rlang::call
   reload_environ()
   job <- new_job(list(model = model_function(fit), data = data), cluster, make_display(0))
   with_conditions(record = job$errors, call = call, {
-    x <- job$part(data, "data", function(value) python_data(value, name, call))
+    x <- job$part(data, "data", function(value) python_inputs(value, name, call))
     withr::with_preserve_seed(
       use(job$caller(), job$model(fit), x = x, cluster = cluster, ..., name = name)
     )
