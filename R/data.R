@@ -156,6 +156,7 @@ python_arrow <- function(value, name, call) {
 
 # The inputs of a model. The core matches the columns of a matrix by their names.
 python_inputs <- function(value, name, call = rlang::caller_env()) {
+  warn_of_missing(value, name)
   names <- if (is.matrix(value) && (is.numeric(value) || is.logical(value))) colnames(value)
   made <- python_data(value, name, call)
   if (is.null(names) || anyDuplicated(names) || !all(nzchar(names))) {
@@ -203,6 +204,17 @@ check_no_missing <- function(value, name, call) {
   if (!is.double(value) && anyNA(value)) {
     with_conditions(core()$refuse_missing(name, typeof(value), sum(is.na(value)), length(value)), call = call)
   }
+}
+
+# Warns of missing numbers, but not of NaN, which is a number that somebody has computed.
+warn_of_missing <- function(value, name) {
+  if (is.data.frame(value)) {
+    Map(warn_of_missing, as.list(value), part_names(name, value))
+  } else if (is.double(value) && anyNA(value) && (missing <- sum(is.na(value) & !is.nan(value)))) {
+    words <- "`%s` has %d missing values of %d, which are NaN for the model."
+    warn_user(sprintf(words, name, missing, length(value)))
+  }
+  invisible()
 }
 
 check_encoding <- function(value, name, call) {

@@ -114,13 +114,17 @@ class Form:
         return y
 
     def _recoded(self, classes: Classes, names: tuple[str, ...] | None, name: str) -> Classes:
-        if names is None:
-            raise ArgumentError(
-                f"`{name}` must be of the type that `y` of the training had.",
-                received=f"a factor with the levels {_listed(classes.names)}, where it was numbers",
-                fix="Pass numbers, or train with a factor.",
-            )
         numbers = np.asarray(classes.numbers)
+        if names is None:
+            if not all(own.isdecimal() for own in classes.names):
+                raise ArgumentError(
+                    f"`{name}` must be of the type that `y` of the training had.",
+                    received=f"a factor with the levels {_listed(classes.names)}, where it was numbers",
+                    fix="Pass numbers, or train with a factor.",
+                )
+            return Classes(
+                np.array([int(own) for own in classes.names], numbers.dtype)[numbers], classes.names
+            )
         used = np.unique(numbers)
         unknown = [own for number, own in enumerate(classes.names) if own not in names and number in used]
         if unknown:

@@ -70,7 +70,7 @@ def run_fit(
         state = model._trained.state()
         model = as_model_factory(model._trained.recipe)  # the result itself does not change
     job = make_job(
-        model, num_workers=place.shares, strategy=chosen.name, options=chosen.options,
+        model, drawn_seed=caller.seed, num_workers=place.shares, strategy=chosen.name, options=chosen.options,
         same_on_any_cluster=chosen.same_on_any_cluster, **chosen.exchange, **chosen.timeouts(cluster),
         recovery=recovery, state=state, **arguments,
     )  # fmt: skip

@@ -73,11 +73,13 @@ def make_job(
     validation_split: Any = 0.0,
     batch_size: Any = None,
     seed: Any = None,
+    drawn_seed: int | None = None,
     **arguments: Unpack[JobArguments],
 ) -> Job:
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
-    The named arguments are checked together here, and `Job` checks the others.
+    The named arguments are checked together here, and `Job` checks the others. ``drawn_seed`` is the seed
+    where the user gives none.
     """
     batch_size, rate = _of_all_workers(batch_size, num_workers)
     if arguments.get("class_weight") is not None:
@@ -98,7 +100,7 @@ def make_job(
         data=data,
         validation=validation,
         batch_size=batch_size,
-        seed=seed,
+        seed=drawn_seed if seed is None else seed,
         seed_given=seed is not None,
         validates_in_batches=in_batches,
         **rate,
