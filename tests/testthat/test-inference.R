@@ -195,6 +195,8 @@ test_that("later data has the columns and the classes of the training, whatever 
   for (later in list(reordered, as.data.frame(reordered), x)) {
     expect_identical(predict(again, later), predict(fit, named))
   }
+  more <- function(x, y) distributed_fit(fit, x, y, epochs = 3, initial_epoch = 3, seed = 1, verbose = 0)
+  expect_identical(more(reordered, factor(pets, c("owl", "dog", "cat")))$history, more(named, pets)$history)
   fox <- "Received: 'fox', where the classes are 'cat', 'dog', 'owl'"
   expect_error(evaluate(fit, named[1:2, ], factor(c("cat", "fox"))), fox, class = "tfdistr_error_argument")
   expect_error(predict(fit, named[, 1:4]), "no column 'x5' among", class = "tfdistr_error_argument")

@@ -74,17 +74,21 @@ def make_job(
     batch_size: Any = None,
     seed: Any = None,
     drawn_seed: int | None = None,
+    form: Form | None = None,
     **arguments: Unpack[JobArguments],
 ) -> Job:
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
-    The named arguments are checked together here, and `Job` checks the others. ``drawn_seed`` is the seed
-    where the user gives none.
+    The named arguments are checked together here, and `Job` checks the others.
+
+    Args:
+        drawn_seed: The seed where the user gives none.
+        form: The form of the data of the training that the job continues.
     """
     batch_size, rate = _of_all_workers(batch_size, num_workers)
     if arguments.get("class_weight") is not None:
         _check_no_weights(sample_weight)
-    data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight)
+    data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)
     data, validation = _split(data, _validation(validation_data, form_of(data)), validation_split)
     if gives_batches(data) and batch_size is not None:
         raise _batches_have_sizes(batch_size)
