@@ -116,8 +116,9 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
 # Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
 # can't hold is an error of the core (r/values.py).
 #
-# targets: Whether a factor is the classes, numbered from 0. Elsewhere it is text.
-python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE) {
+# factors: What a factor becomes: "text"; the "numbers" of its classes, from 0; or "classes": these numbers with
+# the names, by which the core matches later data.
+python_data <- function(value, name, call = rlang::caller_env(), factors = "text") {
   if (is.null(value) || is_python(value)) {
     value
   } else if (inherits(value, "tfdistr_dataset")) {
@@ -125,13 +126,13 @@ python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE
   } else if (is_of_arrow(value)) {
     python_arrow(value, name, call)
   } else if (is.data.frame(value)) {
-    columns <- Map(python_array, as.list(value), part_names(name, value), list(call), targets)
+    columns <- Map(python_array, as.list(value), part_names(name, value), list(call), factors)
     core()$Columns(named_parts(columns, value, name, call))
   } else if (is.list(value) && !is.object(value)) {
-    parts <- Map(python_data, value, part_names(name, value), list(call), targets)
+    parts <- Map(python_data, value, part_names(name, value), list(call), factors)
     if (is.null(names(value))) reticulate::tuple(unname(parts)) else named_parts(parts, value, name, call)
   } else {
-    python_array(value, name, call, targets)
+    python_array(value, name, call, factors)
   }
 }
 
@@ -153,13 +154,29 @@ python_arrow <- function(value, name, call) {
   with_conditions(core()$from_address(nanoarrow::nanoarrow_pointer_addr_chr(stream), name), call = call)
 }
 
-python_targets <- function(value, name, call = rlang::caller_env()) {
-  python_data(value, name, call, targets = TRUE)
+# The inputs of a model. The core matches the columns of a matrix by their names.
+python_inputs <- function(value, name, call = rlang::caller_env()) {
+  warn_of_missing(value, name)
+  names <- if (is.matrix(value) && (is.numeric(value) || is.logical(value))) colnames(value)
+  made <- python_data(value, name, call)
+  if (is.null(names) || anyDuplicated(names) || !all(nzchar(names))) {
+    made
+  } else {
+    core()$Matrix(made, reticulate::tuple(as.list(names)))
+  }
 }
 
-python_array <- function(value, name, call, targets = FALSE) {
+python_targets <- function(value, name, call = rlang::caller_env()) {
+  python_data(value, name, call, factors = "classes")
+}
+
+python_array <- function(value, name, call, factors = "text") {
+  if (is.factor(value) && factors == "classes") {
+    numbers <- python_array(value, name, call, "numbers")
+    return(core()$Classes(numbers, reticulate::tuple(as.list(levels(value)))))
+  }
   if (is.factor(value)) {
-    value <- factor_values(value, targets)
+    value <- factor_values(value, factors == "numbers")
   }
   if (!(is.numeric(value) || is.logical(value) || is.character(value)) || is.object(value)) {
     classes <- unique(c(class(value), methods::is(value)))
@@ -171,8 +188,8 @@ python_array <- function(value, name, call, targets = FALSE) {
 }
 
 # The text of a factor, or the numbers of its classes, with the same dimensions and missing values.
-factor_values <- function(value, targets) {
-  made <- if (targets) as.integer(value) - 1L else as.character(value)
+factor_values <- function(value, numbers) {
+  made <- if (numbers) as.integer(value) - 1L else as.character(value)
   dim(made) <- dim(value)
   made
 }
@@ -187,6 +204,17 @@ check_no_missing <- function(value, name, call) {
   if (!is.double(value) && anyNA(value)) {
     with_conditions(core()$refuse_missing(name, typeof(value), sum(is.na(value)), length(value)), call = call)
   }
+}
+
+# Warns of missing numbers, but not of NaN, which is a number that somebody has computed.
+warn_of_missing <- function(value, name) {
+  if (is.data.frame(value)) {
+    Map(warn_of_missing, as.list(value), part_names(name, value))
+  } else if (is.double(value) && anyNA(value) && (missing <- sum(is.na(value) & !is.nan(value)))) {
+    words <- "`%s` has %d missing values of %d, which are NaN for the model."
+    warn_user(sprintf(words, name, missing, length(value)))
+  }
+  invisible()
 }
 
 check_encoding <- function(value, name, call) {
@@ -211,7 +239,9 @@ data_function <- function(fun) {
 
 # A batch of a generator: an unnamed list is (x, y) or (x, y, sample_weight), anything else is x.
 python_batch <- function(batch) {
-  if (!is.null(batch)) python_parts(batch, "the batch")
+  if (!is.null(batch)) {
+    python_parts(batch, "the batch", python_data, \(...) python_data(..., factors = "numbers"))
+  }
 }
 
 part_names <- function(name, value) {

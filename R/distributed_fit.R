@@ -25,8 +25,10 @@
 #'
 #' @section Arrays and data frames: Arrays keep their dimensions; the first dimension counts the examples. A
 #'   factor in `y` becomes the numbers of its levels, from 0; elsewhere it becomes text. A data frame becomes
-#'   a matrix if all columns are vectors of numbers or logical values, else a named list of columns. Only
-#'   vectors of type double may have missing values, which are `NaN` in Python. Numbers of type double have
+#'   a matrix if all columns are vectors of numbers or logical values, else a named list of columns. Later data
+#'   (`validation_data`, and the data of `predict()` and `evaluate()`) is matched by names: columns of data
+#'   frames and matrices, and levels of factors. Only vectors of type double may have missing values, which
+#'   are `NaN` in Python; a warning tells of those in `x`. Numbers of type double have
 #'   Keras's type in a batch, float32 by default; integers and logical values keep their types. A vector of
 #'   another class (`Date`, `POSIXct`, `difftime`, `integer64`), a sparse matrix, text of an unknown encoding,
 #'   and a list that has a name twice are errors. So is `NA` as any other argument. A large array is copied
@@ -78,7 +80,8 @@
 #' @param verbose "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress display)
 #'   or 2 (one line for each epoch).
 #' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
-#'   numbers in these functions; `NULL` draws a seed.
+#'   numbers in these functions; `NULL` draws a seed from R's random numbers, so that `set.seed()` determines
+#'   it.
 #' @param virtual_workers Number of shares of each global batch, at least the number of workers. The result
 #'   then is bitwise identical on any number of workers. It depends on `virtual_workers` instead, because each
 #'   share is computed by itself, with one thread, and sums have a fixed order. `NULL` for the faster way,
@@ -180,6 +183,8 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
                             run_dir = NULL, checkpoint_every = NULL, resume = FALSE, failures = NULL) {
   refuse_dots("distributed_fit", ...)
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
+  # Before any other use of the generator: set.seed() before the call determines the seed.
+  drawn <- if (is.null(seed)) sample.int(.Machine$integer.max, 1L)
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()
@@ -194,7 +199,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   with_conditions(record = job$errors, {
     converted <- list(
       model = job$model(earlier, model),
-      x = job$part(x, "data", function(value) python_data(value, "x")),
+      x = job$part(x, "data", function(value) python_inputs(value, "x")),
       y = python_targets(y, "y"),
       validation_data = job$part(validation_data, "validation", python_validation),
       callbacks = job$part(callbacks, "callbacks"),
@@ -213,7 +218,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
       converted$strategy <- core()$with_placement(strategy, part)
     }
     arguments[names(converted)] <- converted
-    arguments <- c(list(job$caller()), arguments)
+    arguments <- c(list(job$caller(drawn)), arguments)
     result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, arguments, quote = TRUE))
     new_fit(result, model, job$errors)
   })
@@ -263,15 +268,17 @@ python_epoch <- function(value, call = rlang::caller_env()) {
 }
 
 python_validation <- function(value, call = rlang::caller_env()) {
-  python_parts(value, "validation_data", call)
+  python_parts(value, "validation_data", call = call)
 }
 
 # Inputs alone, or an unnamed list of inputs, targets and weights.
-python_parts <- function(value, name, call = rlang::caller_env()) {
+python_parts <- function(value, name, inputs = python_inputs, targets = python_targets,
+                         call = rlang::caller_env()) {
   if (!is.list(value) || is.object(value) || !is.null(names(value))) {
-    return(python_data(value, name, call))
+    return(inputs(value, name, call))
   }
-  convert <- function(place, ...) if (place == 2L) python_targets(...) else python_data(...)
+  by_place <- c(inputs, targets)
+  convert <- function(place, ...) if (place <= 2L) by_place[[place]](...) else python_data(...)
   parts <- Map(convert, seq_along(value), value, part_names(name, value), list(call))
   reticulate::tuple(unname(parts))
 }

@@ -6,8 +6,9 @@
 #' computes whole batches, one after the other, so the outputs are those of one worker.
 #'
 #' @param object A result of [distributed_fit()].
-#' @param newdata Inputs, in one of the forms that `x` of [distributed_fit()] may have. Of a data frame, the
-#'   columns that the model was trained with are taken by their names. Targets are ignored.
+#' @param newdata Inputs, in one of the forms that `x` of [distributed_fit()] may have. Of a data frame,
+#'   or a matrix with column names, the columns that the model was trained with are taken by their names.
+#'   Targets are ignored.
 #' @param ... Not used.
 #' @param batch_size Number of examples in a batch; `NULL` means 32, or the batches that `newdata` gives.
 #' @param steps Number of batches; by default all.
@@ -115,7 +116,7 @@ use_fit <- function(fit, use, data, cluster, ..., name = "x", call = rlang::call
   reload_environ()
   job <- new_job(list(model = model_function(fit), data = data), cluster, make_display(0))
   with_conditions(record = job$errors, call = call, {
-    x <- job$part(data, "data", function(value) python_data(value, name, call))
+    x <- job$part(data, "data", function(value) python_inputs(value, name, call))
     withr::with_preserve_seed(
       use(job$caller(), job$model(fit), x = x, cluster = cluster, ..., name = name)
     )

@@ -41,10 +41,10 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
   }
   list(
     errors = errors, part = part, model = model,
-    caller = function() {
+    caller = function(seed = NULL) {
       core(convert = TRUE)$Caller(
         display$event, TRUE,
-        before_start = recorded(before_start, errors), on_seed = on_seed, build = build
+        before_start = recorded(before_start, errors), on_seed = on_seed, build = build, seed = seed
       )
     }
   )

@@ -67,9 +67,11 @@ NAMES = {
     # distributed_fit()
     "Caller": "jobs.caller",
     "FunctionByName": "utils.function_files",
-    "Columns": "data.source",
+    "Columns": "data.form",
+    "Matrix": "data.form",
+    "Classes": "data.form",
     "ValueOfR": "utils.describe",
-    "check_names": "data.source",
+    "check_names": "data.form",
     "for_r": "r.values",
     "check_pyarrow": "r.values",
     "from_address": "data.readers.arrow_tables",

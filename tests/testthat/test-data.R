@@ -99,7 +99,9 @@ test_that("lists become tuples or dictionaries, data sets and Python objects sta
   expect_null(python_data(NULL, "x"))
   validation <- python_validation(list(c(1, 2), factor(c("a", "b"))))
   expect_s3_class(validation, "python.builtin.tuple")
-  expect_identical(as.vector(reticulate::py_to_r(validation[[1L]])), 0:1)
+  classes <- validation[[1L]]
+  expect_identical(as.vector(reticulate::py_to_r(classes$numbers)), 0:1)
+  expect_identical(reticulate::py_to_r(classes$names), list("a", "b"))
   expect_s3_class(python_validation(list(a = 1, b = 2)), "python.builtin.dict")
 })
 

@@ -174,3 +174,49 @@ test_that("a fit is its model in Python", {
   fit <- some_fit()
   expect_identical(reticulate::r_to_py(fit)$count_params(), fit$model$count_params())
 })
+
+test_that("later data has the columns and the classes of the training, whatever their order", {
+  pets <- factor(rep(c("cat", "dog", "owl"), 20))
+  named <- `colnames<-`(x, paste0("x", 1:5))
+  reordered <- named[, 5:1]
+  only <- pets != "cat"
+  validation <- list(reordered[only, ], droplevels(pets[only]))
+  train <- function(x, validation) {
+    distributed_fit(model, x, pets, epochs = 2, seed = 1, validation_data = validation, verbose = 0)
+  }
+  fit <- train(named, validation)
+  plain <- train(x, list(x[only, ], as.integer(pets[only]) - 1L))
+  expect_identical(fit$history, plain$history)
+  expect_identical(train(as.data.frame(named), validation)$history, plain$history)
+  loss <- evaluate(fit, validation[[1]], validation[[2]])$loss
+  expect_equal(loss, fit$history$val_loss[[2]], tolerance = 1e-6)
+  expect_identical(evaluate(fit, named[only, ], as.character(pets[only]))$loss, loss)
+  again <- unserialize(serialize(fit, NULL))
+  for (later in list(reordered, as.data.frame(reordered), x)) {
+    expect_identical(predict(again, later), predict(fit, named))
+  }
+  more <- function(x, y) distributed_fit(fit, x, y, epochs = 3, initial_epoch = 3, seed = 1, verbose = 0)
+  expect_identical(more(reordered, factor(pets, c("owl", "dog", "cat")))$history, more(named, pets)$history)
+  fox <- "Received: 'fox', where the classes are 'cat', 'dog', 'owl'"
+  expect_error(evaluate(fit, named[1:2, ], factor(c("cat", "fox"))), fox, class = "tfdistr_error_argument")
+  expect_error(predict(fit, named[, 1:4]), "no column 'x5' among", class = "tfdistr_error_argument")
+})
+
+test_that("set.seed() determines the seed that is not given", {
+  withr::local_preserve_seed()
+  seed_after <- function(seed) {
+    set.seed(seed)
+    distributed_fit(model, x, y, verbose = 0)$params$seed
+  }
+  expect_identical(seed_after(5), seed_after(5))
+  expect_false(seed_after(5) == seed_after(6))
+})
+
+test_that("missing numbers among the inputs are told before the training", {
+  holed <- x
+  holed[2:3, 1] <- NA
+  holed[4, 1] <- NaN
+  told <- "`x` has 2 missing values of 300, which are NaN for the model."
+  warnings <- testthat::capture_warnings(distributed_fit(model, holed, y, verbose = 0, seed = 1))
+  expect_identical(warnings[[1]], told)
+})

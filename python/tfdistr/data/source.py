@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tfdistr.data.datasets import Dataset
+from tfdistr.data.form import Classes, Form, Levels, Matrix, column_names, columns_of, levels_of
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
-from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_column, is_table, refuse_dataset
+from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_column, refuse_dataset
 from tfdistr.data.trees import Tree, leaves, replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
@@ -24,11 +25,13 @@ class Arrays:
 
     Attributes:
         parts: The user's arguments: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-        columns: The names of the columns, if ``x`` was a data frame.
+        columns: The names of the columns, if ``x`` was a data frame or a matrix with names.
+        levels: The names of the classes of each target that was a factor; see ``Form``.
     """
 
     parts: tuple[Tree, ...]
     columns: tuple[str, ...] | None = None
+    levels: Levels = field(default_factory=dict)
 
     @property
     def examples(self) -> int:
@@ -54,7 +57,7 @@ class Arrays:
 
     def rows(self, first: int, end: int) -> Arrays:
         """Return the examples from number ``first`` to before number ``end``."""
-        return Arrays(replaced(self.parts, lambda array: array[first:end]), self.columns)
+        return Arrays(replaced(self.parts, lambda array: array[first:end]), self.columns, self.levels)
 
 
 def pack_parts(parts: tuple[Tree, ...]) -> Tree:
@@ -70,24 +73,11 @@ def gives_batches(source: Any) -> bool:
     return getattr(source, "gives_batches", False) is True
 
 
-@dataclass(frozen=True)
-class Form:
-    """The form of the data that a model was trained with.
-
-    Attributes:
-        columns: The names of the columns, if ``x`` was a data frame.
-        targets: Whether the data has targets; None if this is not known.
-    """
-
-    columns: tuple[str, ...] | None = None
-    targets: bool | None = None
-
-
 def form_of(source: Any) -> Form:
     """Return the form of data."""
-    if not isinstance(source, Arrays):
-        return Form()
-    return Form(source.columns, len(source.parts) > 1)
+    if isinstance(source, Arrays):
+        return Form(source.columns, len(source.parts) > 1, source.levels)
+    return Form(getattr(source, "columns_of_inputs", None))
 
 
 Source = Arrays | Dataset | Callable[..., Any]
@@ -118,9 +108,18 @@ def batches_of(source: Any) -> str:
     return next((name for kind, name in kinds.items() if isinstance(source, kind)), "data function")
 
 
-def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x") -> Source:
-    """Check the user's data and convert it into one of three forms."""
+def make_source(
+    x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x", form: Form | None = None
+) -> Source:
+    """Check the user's data and convert it into one of three forms.
+
+    Args:
+        form: The form of the training, by whose names the data is matched.
+    """
     x = _object(_read(x, name), name)
+    if form is not None:
+        x = form.inputs(x, name)
+        y = form.coded(y, "y" if name == "x" else name)
     if isinstance(x, Dataset) or callable(x):
         for label, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
@@ -141,67 +140,10 @@ def make_source(x: Any, y: Any = None, sample_weight: Any = None, *, name: str =
     if len(parts) == 3 and isinstance(parts[2], np.ndarray):
         weights = parts[2]  # Keras gives each target the weights of the examples
         parts[2] = replaced(parts[1], lambda _: weights)
-    source = Arrays(tuple(parts), column_names(x))
+    source = Arrays(tuple(parts), column_names(x), levels_of(y))
     _check_not_empty(source, name)
     _check_lengths(source, name)
     return source
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of an R data frame by name."""
-
-    columns: dict[str, Any]
-
-
-def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
-    """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
-    if isinstance(value, Columns):
-        return value.columns
-    if is_table(value):
-        check_names(value.schema.names, name)
-        return {column: array_of(value.column(column), name, column) for column in value.schema.names}
-    if hasattr(value, "to_numpy") and hasattr(value, "columns"):
-        names = [str(column) for column in value.columns]
-        check_names(names, name)
-        return {str(column): value[column].to_numpy() for column in value.columns}
-    return None
-
-
-def check_names(names: Sequence[Any], name: str) -> None:
-    """Check the names of parts: a dictionary would keep only one part of each name."""
-    unnamed = sum(not isinstance(part, str) or not part for part in names)
-    twice = next((part for place, part in enumerate(names) if part in names[:place]), None)
-    if unnamed or twice is not None:
-        raise ArgumentError(
-            f"`{name}` must have a different name for each of its parts.",
-            received=f"{unnamed} of {len(names)} parts without a name"
-            if unnamed
-            else f"the name {twice!r} more than once",
-            fix="Give each part its own name.",
-        )
-
-
-def column_names(value: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns of a data frame; None for other values."""
-    columns = _columns_of(value)
-    return None if columns is None else tuple(columns)
-
-
-def choose_columns(value: Any, wanted: Sequence[str], name: str) -> Any:
-    """Return the columns of a data frame that a model was trained with; other values unchanged."""
-    value = _read(value, name)
-    columns = _columns_of(value, name)
-    if columns is None:
-        return value
-    missing = [column for column in wanted if column not in columns]
-    if missing:
-        raise ArgumentError(
-            f"`{name}` must have the columns that the model was trained with.",
-            received=f"no column {', '.join(map(repr, missing))} among {', '.join(map(repr, columns))}",
-            fix=f"Pass a data frame with the columns {', '.join(map(repr, wanted))}.",
-        )
-    return Columns({column: columns[column] for column in wanted})
 
 
 def _read(value: Any, name: str) -> Any:
@@ -222,7 +164,11 @@ def _object(x: Any, name: str) -> Any:
 def as_arrays(value: Any, name: str) -> Tree:
     """Convert to a nested structure of NumPy arrays. Lists become tuples, and data frames become arrays."""
     value = _read(value, name)
-    columns = _columns_of(value, name)
+    if isinstance(value, Matrix):
+        value = value.values
+    if isinstance(value, Classes):
+        value = value.numbers
+    columns = columns_of(value, name)
     if columns is not None:
         return _from_columns(columns, name)
     if is_column(value):

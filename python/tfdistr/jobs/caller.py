@@ -30,6 +30,7 @@ class Caller:
             are started there.
         on_seed: Called with the seed, as R has it, of a job that this process trains, before the functions of
             the job.
+        seed: The seed of a job for which the user gives none; None if it is drawn here.
         build: Builds the trained model in this process; None for the job's own function.
     """
 
@@ -38,6 +39,7 @@ class Caller:
     before_start: Callable[[int, str], object] = lambda seed, run_dir: None
     on_seed: Callable[[int], object] = lambda seed: None
     build: Callable[[], Any] | None = None
+    seed: int | None = None
 
     @contextlib.contextmanager
     def workers(self, job: Job, run_dir: Path) -> Iterator[WorkerProgram]:

@@ -12,7 +12,7 @@ import numpy as np
 from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.data.order.steps import steps_per_epoch
-from tfdistr.data.source import Arrays, Source, choose_columns, make_source
+from tfdistr.data.source import Arrays, Source, make_source
 from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
@@ -135,9 +135,7 @@ def _source(
     """Check that data have the form of a model's training data."""
     if isinstance(x, FunctionByName):
         return x
-    if result._form.columns is not None:
-        x = choose_columns(x, result._form.columns, name)
-    source = make_source(x, y, sample_weight, name=name)
+    source = make_source(x, y, sample_weight, name=name, form=result._form)
     if isinstance(source, Arrays) and inputs is not None:
         _check_shapes(source, inputs, name)
     return source

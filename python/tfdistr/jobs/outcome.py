@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tfdistr._version import __version__
-from tfdistr.data.source import Form
+from tfdistr.data.form import Form
 from tfdistr.jobs.documents import plain_params
 from tfdistr.schemas import schema_id
 from tfdistr.schemas.normal_form import as_json

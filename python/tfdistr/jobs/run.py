@@ -65,14 +65,15 @@ def run_fit(
         checkpoint_every, resume, as_failures(failures), run_dir, strategy=chosen.name, cluster=cluster,
         shrinking=[name for name, other in STRATEGIES.items() if other.shrinks],
     )  # fmt: skip
-    state = None
+    state, form = None, None
     if isinstance(model, FitResult):
+        form = model._form
         state = model._trained.state()
         model = as_model_factory(model._trained.recipe)  # the result itself does not change
     job = make_job(
-        model, num_workers=place.shares, strategy=chosen.name, options=chosen.options,
-        same_on_any_cluster=chosen.same_on_any_cluster, **chosen.exchange, **chosen.timeouts(cluster),
-        recovery=recovery, state=state, **arguments,
+        model, num_workers=place.shares, drawn_seed=caller.seed, form=form, strategy=chosen.name,
+        options=chosen.options, same_on_any_cluster=chosen.same_on_any_cluster, **chosen.exchange,
+        **chosen.timeouts(cluster), recovery=recovery, state=state, **arguments,
     )  # fmt: skip
     chosen.check_job(job)
     check_copy(job)

@@ -6,9 +6,10 @@ import math
 from typing import Any, TypedDict, Unpack
 
 from tfdistr.data.datasets import Dataset
+from tfdistr.data.form import Form
 from tfdistr.data.order.steps import steps_per_epoch as count_steps
 from tfdistr.data.pipeline.batch_objects import GivenDataset
-from tfdistr.data.source import Arrays, Source, gives_batches, make_source
+from tfdistr.data.source import Arrays, Source, form_of, gives_batches, make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
@@ -72,17 +73,23 @@ def make_job(
     validation_split: Any = 0.0,
     batch_size: Any = None,
     seed: Any = None,
+    drawn_seed: int | None = None,
+    form: Form | None = None,
     **arguments: Unpack[JobArguments],
 ) -> Job:
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
     The named arguments are checked together here, and `Job` checks the others.
+
+    Args:
+        drawn_seed: The seed where the user gives none.
+        form: The form of the data of the training that the job continues.
     """
     batch_size, rate = _of_all_workers(batch_size, num_workers)
     if arguments.get("class_weight") is not None:
         _check_no_weights(sample_weight)
-    data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight)
-    data, validation = _split(data, _validation(validation_data), validation_split)
+    data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)
+    data, validation = _split(data, _validation(validation_data, form_of(data)), validation_split)
     if gives_batches(data) and batch_size is not None:
         raise _batches_have_sizes(batch_size)
     validation_size = arguments.get("validation_batch_size")
@@ -97,7 +104,7 @@ def make_job(
         data=data,
         validation=validation,
         batch_size=batch_size,
-        seed=seed,
+        seed=drawn_seed if seed is None else seed,
         seed_given=seed is not None,
         validates_in_batches=in_batches,
         **rate,
@@ -203,7 +210,7 @@ def _split(
     return data.rows(0, training), data.rows(training, data.examples)
 
 
-def _validation(data: Any) -> Source | FunctionByName | None:
+def _validation(data: Any, form: Form) -> Source | FunctionByName | None:
     if data is None or isinstance(data, FunctionByName):
         return data
     if isinstance(data, tuple | list):  # Keras accepts both
@@ -213,5 +220,5 @@ def _validation(data: Any) -> Source | FunctionByName | None:
                 received=f"a {type(data).__name__} of {len(data)}",
                 fix="Pass validation_data=(x_val, y_val).",
             )
-        return make_source(*data, name="validation_data")
-    return make_source(data, name="validation_data")
+        return make_source(*data, name="validation_data", form=form)
+    return make_source(data, name="validation_data", form=form)

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from tfdistr.data.datasets import load_dataset
-from tfdistr.data.source import Arrays, Columns, as_arrays, check_names, gives_batches, make_source
+from tfdistr.data.form import Columns, check_names
+from tfdistr.data.source import Arrays, as_arrays, gives_batches, make_source
 from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import ValueOfR

@@ -59,6 +59,11 @@ class Blocks(ABC):
         """The arrays of an example before ``decoded``: images are bytes, as they are in the files."""
         return self.leaves
 
+    @property
+    def columns_of_inputs(self) -> tuple[str, ...] | None:
+        """The names of the columns of ``x``; None for other files than tables."""
+        return None
+
     def check(self) -> None:
         """Check early for later errors, as far as it takes little time."""
         return

@@ -209,6 +209,7 @@ class FileColumns:
     Attributes:
         structure: What an example is; see ``Blocks``.
         columns: The columns by name.
+        features: The names of the columns of ``x``.
     """
 
     def __init__(self, schema: Any, path: str, wanted: Wanted, first: First = lambda name: None) -> None:
@@ -224,6 +225,7 @@ class FileColumns:
             name: Column(name, schema.field(name).type, path, wanted, first)
             for name in names
         }  # fmt: skip
+        self.features = features
         self._path = path
         self._check_images(wanted)
         self._parts = [_Part([self.columns[name] for name in features], "features", wanted.matrix)]

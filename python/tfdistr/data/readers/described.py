@@ -37,6 +37,7 @@ class FileDataset(Dataset):
         options: The arguments of the format.
         examples: Number of examples.
         of_source: Further values that must be the same when the files are opened.
+        columns_of_inputs: The names of the columns of ``x``, of tables.
     """
 
     files: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class FileDataset(Dataset):
     options: Mapping[str, Any] = field(default_factory=dict)
     examples: int = 0
     of_source: str = ""
+    columns_of_inputs: tuple[str, ...] | None = None
 
     def open(self) -> Blocks:
         """Open the files."""
@@ -152,7 +154,7 @@ def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDatase
     source.check()
     return FileDataset(
         name, files=found, sizes=() if kind.find else sizes_of(found), options=options,
-        examples=len(source), of_source=source.identity,
+        examples=len(source), of_source=source.identity, columns_of_inputs=source.columns_of_inputs,
     )  # fmt: skip
 
 

@@ -79,6 +79,10 @@ class Tables(Blocks):
         return damaged(f"{self.format.capitalize()} files", received)
 
     @property
+    def columns_of_inputs(self) -> tuple[str, ...]:
+        return self.columns.features
+
+    @property
     def stored(self) -> list[Leaf]:
         return self.columns.stored
 

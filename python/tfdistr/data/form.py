@@ -1,0 +1,198 @@
+"""The names in the data of a training, which match later data: columns of inputs, classes of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tfdistr.data.readers.arrow_tables import array_of, is_table
+from tfdistr.errors import ArgumentError
+
+Array = np.ndarray[Any, Any]
+Levels = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of an R data frame by name."""
+
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An R matrix whose columns have names."""
+
+    values: Any
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """An R factor: the numbers of classes, from 0, and the names of all classes."""
+
+    numbers: Any
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of the data that a model was trained with.
+
+    Attributes:
+        columns: The names of the columns, if ``x`` was a data frame, a matrix with names, or in files.
+        targets: Whether the data has targets; None if this is not known.
+        levels: The names of the classes of each target that was a factor, by its path in ``y``.
+    """
+
+    columns: tuple[str, ...] | None = None
+    targets: bool | None = None
+    levels: Levels = field(default_factory=dict)
+
+    def inputs(self, x: Any, name: str) -> Any:
+        """Return inputs with the columns of the training, in its order, if they have names.
+
+        Args:
+            name: The user's name of the inputs.
+
+        Raises:
+            ArgumentError: A column is missing.
+        """
+        if self.columns is None:
+            return x
+        if (listed := getattr(x, "columns_of_inputs", None)) is not None and listed != self.columns:
+            raise self._other_columns(listed, name, "features=[{}]")
+        if isinstance(x, Matrix):
+            self._check_columns(x.names, name)
+            places = [x.names.index(column) for column in self.columns]
+            return Matrix(np.asarray(x.values)[:, places], self.columns)
+        columns = columns_of(x, name)
+        if columns is None:
+            return x
+        self._check_columns(columns, name)
+        return Columns({column: columns[column] for column in self.columns})
+
+    def _check_columns(self, present: Sequence[str] | Mapping[str, Any], name: str) -> None:
+        if any(column not in present for column in self.columns or ()):
+            raise self._other_columns(tuple(present), name, "a data frame with the columns {}")
+
+    def _other_columns(self, present: Sequence[str], name: str, fix: str) -> ArgumentError:
+        wanted = self.columns or ()
+        missing = [column for column in wanted if column not in present]
+        return ArgumentError(
+            f"`{name}` must have the columns that the model was trained with.",
+            received=f"no column {_listed(missing)} among {_listed(present)}"
+            if missing
+            else f"the columns {_listed(present)}",
+            fix=f"Pass {fix.format(_listed(wanted))}.",
+        )
+
+    def coded(self, y: Any, name: str, path: str = "") -> Any:
+        """Return targets whose classes have the numbers of the training.
+
+        Args:
+            name: The user's name of the targets.
+
+        Raises:
+            ArgumentError: A class was not in the training, or there were no classes.
+        """
+        if isinstance(y, Columns):
+            return Columns(self.coded(y.columns, name, path))
+        if isinstance(y, Mapping):
+            return {key: self.coded(part, name, f"{path}[{key!r}]") for key, part in y.items()}
+        if isinstance(y, tuple):
+            return tuple(self.coded(part, name, f"{path}[{place}]") for place, part in enumerate(y))
+        names = self.levels.get(path)
+        if isinstance(y, Classes):
+            return self._recoded(y, names, name + path)
+        if names is not None and (text := _text_of(y)) is not None:
+            found, numbers = np.unique(text, return_inverse=True)
+            return self._recoded(Classes(numbers, tuple(map(str, found))), names, name + path)
+        return y
+
+    def _recoded(self, classes: Classes, names: tuple[str, ...] | None, name: str) -> Classes:
+        numbers = np.asarray(classes.numbers)
+        if names is None:
+            if not all(own.isdecimal() for own in classes.names):
+                raise ArgumentError(
+                    f"`{name}` must be of the type that `y` of the training had.",
+                    received=f"a factor with the levels {_listed(classes.names)}, where it was numbers",
+                    fix="Pass numbers, or train with a factor.",
+                )
+            return Classes(
+                np.array([int(own) for own in classes.names], numbers.dtype)[numbers], classes.names
+            )
+        used = np.unique(numbers)
+        unknown = [own for number, own in enumerate(classes.names) if own not in names and number in used]
+        if unknown:
+            raise ArgumentError(
+                f"`{name}` must have the classes of the training.",
+                received=f"{_listed(unknown)}, where the classes are {_listed(names)}",
+                fix="Leave such rows out, or train with a factor that has these levels.",
+            )
+        place = {own: number for number, own in enumerate(names)}
+        codes = np.array([place.get(own, -1) for own in classes.names], numbers.dtype)
+        return Classes(codes[numbers], names)
+
+
+def levels_of(y: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes of each target that is a factor, by its path."""
+    if isinstance(y, Classes):
+        return {path: y.names}
+    parts: Any = y.columns if isinstance(y, Columns) else y
+    if isinstance(parts, tuple):
+        parts = dict(enumerate(parts))
+    found: dict[str, tuple[str, ...]] = {}
+    for key, part in parts.items() if isinstance(parts, Mapping) else ():
+        found |= levels_of(part, f"{path}[{key!r}]")
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _text_of(value: Any) -> Array | None:
+    """Return values as an array of text; None if they are no text."""
+    array = np.asarray(value)
+    text = array.dtype.kind == "U" or (array.dtype == object and all(isinstance(v, str) for v in array.flat))
+    return array.astype(str) if text and array.size else None
+
+
+def columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
+    """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
+    if isinstance(value, Columns):
+        return value.columns
+    if is_table(value):
+        check_names(value.schema.names, name)
+        return {column: array_of(value.column(column), name, column) for column in value.schema.names}
+    if hasattr(value, "to_numpy") and hasattr(value, "columns"):
+        names = [str(column) for column in value.columns]
+        check_names(names, name)
+        return {str(column): value[column].to_numpy() for column in value.columns}
+    return None
+
+
+def column_names(value: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a data frame or a matrix; None for other values."""
+    if isinstance(value, Matrix):
+        return value.names
+    columns = columns_of(value)
+    return None if columns is None else tuple(columns)
+
+
+def check_names(names: Sequence[Any], name: str) -> None:
+    """Check the names of parts: a dictionary would keep only one part of each name."""
+    unnamed = sum(not isinstance(part, str) or not part for part in names)
+    twice = next((part for place, part in enumerate(names) if part in names[:place]), None)
+    if unnamed or twice is not None:
+        raise ArgumentError(
+            f"`{name}` must have a different name for each of its parts.",
+            received=f"{unnamed} of {len(names)} parts without a name"
+            if unnamed
+            else f"the name {twice!r} more than once",
+            fix="Give each part its own name.",
+        )
