@@ -70,12 +70,10 @@ core <- function(convert = FALSE) {
 # Calls a function of the core with the arguments of the R function that calls this, by their names.
 call_core <- function(name, convert = TRUE, call = rlang::caller_env(), of = rlang::caller_fn()) {
   arguments <- mget(as.character(setdiff(names(formals(of)), "...")), envir = call)
-  with <- function(convert, names) {
-    known <- intersect(names, names(arguments))
-    arguments[known] <<- lapply(arguments[known], convert)
-  }
-  with(as_mapping, c("env", "options", "resources_per_worker", "runtime_env"))
-  with(as_texts, c("hosts", "setup", "devices"))
+  mappings <- intersect(c("env", "options", "resources_per_worker", "runtime_env"), names(arguments))
+  texts <- intersect(c("hosts", "setup", "devices"), names(arguments))
+  arguments[mappings] <- lapply(arguments[mappings], as_mapping)
+  arguments[texts] <- lapply(arguments[texts], as_texts)
   with_conditions(call = call, do.call(do.call("$", list(core(convert), name)), arguments, quote = TRUE))
 }
 
