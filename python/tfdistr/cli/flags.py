@@ -69,7 +69,10 @@ _OF_TYPE: dict[str, dict[str, Any]] = {
 class _Env(argparse.Action):
     """Collects NAME=VALUE, or NAME with the value that it has in this process."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
+        option_string: str | None = None,
+    ) -> None:  # fmt: skip
         name, sign, value = str(values).partition("=")
         if not name:
             parser.error("--env takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1")
@@ -81,9 +84,12 @@ class _Env(argparse.Action):
 class _EnvFile(argparse.Action):
     """Collects the variables of a file. No error shows a value."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
+        option_string: str | None = None,
+    ) -> None:  # fmt: skip
         try:
-            lines = Path(values).read_text(encoding="utf-8").splitlines()
+            lines = Path(str(values)).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeError) as error:
             parser.error(f"--env-file: {values} cannot be read ({getattr(error, 'strerror', 'no UTF-8')})")
         found = {}
@@ -97,7 +103,7 @@ class _EnvFile(argparse.Action):
         _add(namespace, found)
 
 
-def _add(namespace: Any, variables: dict[str, str]) -> None:
+def _add(namespace: argparse.Namespace, variables: dict[str, str]) -> None:
     namespace.env = {**getattr(namespace, "env", {}), **variables}
 
 
@@ -114,15 +120,7 @@ ENV = {"flags": [
 def add_flag(
     parser: argparse.ArgumentParser, name: str, *also: str, unlisted: Sequence[str] = (), **settings: Any
 ) -> None:
-    """Add a flag, which is written with dashes or, as the argument in Python is, with underscores.
-
-    Args:
-        parser: The parser of the command.
-        name: The name of the option.
-        also: Other spellings.
-        unlisted: Further spellings, which the help does not list.
-        settings: As of ``add_argument()``.
-    """
+    """Add a flag, with dashes or underscores in its name; help does not list ``unlisted`` spellings."""
     flag = f"--{name.replace('_', '-')}"
     settings.setdefault("dest", name)
     parser.add_argument(*also, flag, **settings)
@@ -153,11 +151,7 @@ def given(parsed: argparse.Namespace, options: type) -> dict[str, Any]:
 
 
 def read_config(path: str, options: type) -> dict[str, Any]:
-    """Read the options of an attrs class from a TOML file.
-
-    Raises:
-        ArgumentError: The file cannot be read, is not TOML, or has an unknown option.
-    """
+    """Read the options of an attrs class from a TOML file."""
     text = read_text(
         path,
         rule="`--config` must name a file that can be read.",

@@ -27,12 +27,7 @@ ARGUMENTS = {"batch_size": 64, "epochs": 4, "seed": 1, "verbose": 0}
 
 @dataclass(frozen=True)
 class TestTraining:
-    """A training of the test.
-
-    Args:
-        words: What is trained where, for the user.
-        arguments: Other arguments of ``distributed_fit()``.
-    """
+    """A training of the test: its words for the user, and its arguments of ``distributed_fit()``."""
 
     words: str
     cluster: Any
@@ -70,13 +65,7 @@ def self_test(
     say: Callable[[str], object],
     train: Callable[[Mapping[str, Any]], FitResult] | None = None,
 ) -> SelfTestVerdict:
-    """Train a small model on one worker, then on the workers, and compare.
-
-    Args:
-        say: Called with a line before each training.
-        train: Called with the arguments of ``distributed_fit()``, without the model and the data; by default,
-            it trains a model of Python.
-    """
+    """Train a small model on one worker, then on the workers, and compare; ``say`` shows the steps."""
     train = train or _train
     fits = []
     for training in plan(workers):

@@ -18,6 +18,8 @@ from tfdistr.clusters.worker_process import log_path, server_lost_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.utils.log_tail import LineReader
 
+#: A message of a guard, or of the driver between a launcher and Ray.
+Message = Mapping[str, Any]
 _CHUNK = 1 << 16
 _SIZE = 1 << 20  # bytes that can wait while this process is paused
 
@@ -60,15 +62,7 @@ class ProgramOutput:
 
 
 class RemoteWorker:
-    """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher.
-
-    Args:
-        host: Its host, or a placeholder until a message names the host.
-
-    Attributes:
-        heard: The time of the last message, by the monotonic clock.
-        reported: The exit status in the last message; None while the worker runs.
-    """
+    """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher."""
 
     def __init__(self, job: RemoteJob, index: int, run_dir: Path, host: str) -> None:
         self.index, self.host, self.log = index, host, log_path(run_dir, index)
@@ -100,7 +94,7 @@ class RemoteWorker:
             return 0.0
         return max(0.0, time.monotonic() - self.heard - self._job.late)
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def take(self, message: Message) -> None:
         """Process a message from its guard. An empty message is a heartbeat."""
         self.heard = time.monotonic()
         self.host = str(message.get("host", self.host))

@@ -115,10 +115,7 @@ def check_pyarrow(name: str, of: str) -> None:
 
 
 def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
-    """Refuse an R object that is no array.
-
-        classes: The classes of the object, and those that it extends.
-    """
+    """Refuse an R object that is no array; ``classes`` are its own and those that it extends."""
     known = next((fix for of, fix in _CONVERSIONS.items() if of in classes), None)
     raise ArgumentError(
         f"`{name}` must hold numbers, logical values, text or a factor.",

@@ -68,12 +68,7 @@ class SshCluster(WorkersOnHosts):
         return super().backend(communication)
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[RemoteWorker]:
-        """Start every worker once; see `Cluster.start`.
-
-        Raises:
-            ClusterStartError: A host cannot be reached, or has not what workers need.
-            JobMismatchError: The hosts have different versions.
-        """
+        """Start every worker once; see `Cluster.start`."""
         environments = [{**of_this_process(), **own} for own in self.environments()]
         answers, tunnels = self._survey(command, run_dir, environments[0])
         each, gpus = self.workers_per_host, self._gpus(answers)

@@ -54,13 +54,7 @@ class Answer:
 
 
 def ssh_command(ssh: Sequence[str], host: str, command: Sequence[str], *options: str) -> list[str]:
-    """Return the command that runs a program on a host.
-
-    Args:
-        ssh: The program that reaches the host, and its options; by default ``ssh``. Its options come first,
-            so that they win over the options here.
-        options: Further options of ssh.
-    """
+    """Return the command that runs a program on a host; the options in ``ssh`` win over ``options``."""
     # Without a terminal, ssh can ask nobody for a password.
     given = ["-T", "-oBatchMode=yes", *options]
     return [*(ssh or ["ssh"]), *given, host, shlex.join(command)]
@@ -177,13 +171,7 @@ class _Query:
 
 @contextlib.contextmanager
 def marker_in(folder: str | os.PathLike[str]) -> Iterator[str]:
-    """Make a file in a folder for the time of the block; the value is its path.
-
-    A host that has another folder of the same name does not see the file.
-
-    Raises:
-        OSError: This process cannot write into the folder.
-    """
+    """Make an empty file in the run directory, by which hosts show that they see it."""
     file, path = tempfile.mkstemp(prefix=".tfdistr-", dir=folder)
     try:
         os.close(file)
@@ -207,12 +195,7 @@ _NAMES = (
 
 
 class Finding(NamedTuple):
-    """The result of one check of all hosts.
-
-    Attributes:
-        status: `OK`, `BAD`, or `NONE` where nothing could be checked.
-        fix: What to do; "" if nothing.
-    """
+    """A check of the hosts, and what is wrong."""
 
     check: str
     status: str
@@ -223,12 +206,7 @@ class Finding(NamedTuple):
 def findings(
     answers: Sequence[Answer], here: Mapping[str, str | None], folder: str, *, sees_folder: bool = True
 ) -> list[Finding]:
-    """Compare the answers of hosts.
-
-    Args:
-        folder: The folder that all hosts must see, under which the marker of the survey was.
-        sees_folder: Whether there was a marker: this process can write into the folder.
-    """
+    """Return what is to be known of the hosts, in the order of the checks."""
     rows = [Finding(f"host {each.host}", BAD, str(each.failure), each.fix) for each in _silent(answers)]
     there = {each.host: each for each in answers if each.facts}
     if not there:
