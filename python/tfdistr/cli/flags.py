@@ -21,24 +21,7 @@ def option(
     metavar: str | None = None, also: Sequence[str] = (), action: str | None = None,
     positional: Mapping[str, Any] | None = None, **more_limits: Any,
 ) -> Any:  # fmt: skip
-    """Make a field that is an option: a flag, a key of TOML files and an argument in R, of the field's name.
-
-    Args:
-        check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field. The
-            class needs ``field_transformer=with_checks``.
-        limits: Further arguments of the check.
-        help: The help text of the flag. For a number, the default is added.
-        default: The value if the user gives none.
-        repr: Whether the text of the object shows the value.
-        metavar: The value in the help text, such as "FILE"; by default it follows from the type of the field.
-        also: Other spellings of the flag.
-        action: As of ``add_argument()``.
-        positional: Arguments of ``add_argument()`` for an option that has a position instead of a flag.
-        more_limits: Further arguments of the check.
-
-    Example:
-        >>> workers: int = option(check_int, default=2, help="the number of pods")
-    """
+    """Make a field that is a flag, a key of TOML files and an argument in R; ``check`` converts its value."""
     settings = {"metavar": metavar, "also": also, "action": action, "positional": positional}
     flag = {"help": help, **{name: value for name, value in settings.items() if value is not None}}
     metadata: dict[str, Any] = {"flags": [flag]}

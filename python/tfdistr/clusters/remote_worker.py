@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from tfdistr.clusters.guard import MARK
-from tfdistr.clusters.hosts import not_started, unseen_run_dir
 from tfdistr.clusters.worker_process import log_path, server_lost_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.utils.log_tail import LineReader
@@ -25,14 +24,7 @@ _SIZE = 1 << 20  # bytes that can wait while this process is paused
 
 
 class ProgramOutput:
-    """The output of a program, with the messages of its workers.
-
-    It comes through a pipe, not through the file: on a full disk the launcher would get no messages, and
-    would consider its workers lost.
-
-    Args:
-        log: A file for all output, which is appended to.
-    """
+    """The output of a program, by a pipe: through a file, messages would be lost on a full disk."""
 
     def __init__(self, pipe: IO[bytes] | None, log: Path | None = None) -> None:
         assert pipe is not None
@@ -217,3 +209,20 @@ def message_in(line: str) -> dict[str, Any]:
 def quoted(lines: Sequence[str]) -> str:
     """Indent the last lines of a program for an error."""
     return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
+
+
+def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:
+    """Return the error if a host does not see the run directory."""
+    return ClusterStartError(
+        "The run directory is not visible on every host under the same path.",
+        received=f"{run_dir}, which does not exist on {host} (worker {worker})",
+        fix="Pass `run_dir`, a folder of a file system that the hosts share.",
+    )
+
+
+def not_started(worker: int, host: str, why: str) -> ClusterStartError:
+    """Return the error if a host cannot start the program of a worker."""
+    return ClusterStartError(
+        f"Cannot start worker {worker} on {host}: {why}.",
+        fix="Check that the program exists and is executable, and that the run directory is writable.",
+    )

@@ -46,12 +46,7 @@ def for_r(value: Any) -> Any:
 
 
 def number_in_r(text: str) -> str:
-    """Return a formatted number in R syntax.
-
-    Example:
-        >>> number_in_r("nan"), number_in_r("0.5000")
-        ('NaN', '0.5000')
-    """
+    """Return a formatted number in R syntax, such as "NaN" for "nan"."""
     return _NOT_FINITE.get(text, text)
 
 

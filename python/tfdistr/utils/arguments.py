@@ -123,15 +123,7 @@ def check_optional_seconds(name: str, value: Any) -> float | None:
 def argument(
     check: Callable[..., Any], name: str, *limits: Any, default: Any, hidden: bool = False, **more_limits: Any
 ) -> Any:
-    """Make a field of an attrs class for a user argument. The field checks and converts the value.
-
-    Args:
-        check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field.
-        name: The name of the argument, for the error.
-        limits: Further arguments of the check.
-        default: The value if the user passes none.
-        hidden: Stored in the field's metadata.
-    """
+    """Make a field of an attrs class for a user argument, which ``check`` checks and converts."""
     return attrs.field(
         default=default,
         converter=lambda value: check(name, value, *limits, **more_limits),

@@ -13,13 +13,12 @@ import pytest
 
 import tfdistr
 from tfdistr._version import __version__
-from tfdistr.clusters.hosts import name_of_host
 from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh import cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
 from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
 from tfdistr.clusters.ssh.host_facts import versions
-from tfdistr.clusters.ssh.survey import Answer, ask, marker_in, refuse
+from tfdistr.clusters.ssh.survey import Answer, ask, marker_in, name_of_host, refuse
 from tfdistr.clusters.ssh.workers import Tunnels
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
 from tfdistr.jobs.run_dir import temporary_run_dir

@@ -17,9 +17,8 @@ from typing import Any, TypeGuard
 import attrs
 
 from tfdistr.clusters.cluster import EngineCluster, number_of
-from tfdistr.clusters.environment import worker_defaults
+from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
-from tfdistr.clusters.hosts import of_this_process
 from tfdistr.clusters.ray.workers import RayJob
 from tfdistr.clusters.remote_worker import Message, RemoteWorker
 from tfdistr.errors import ArgumentError, ClusterStartError

@@ -11,9 +11,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tfdistr.clusters.hosts import unseen_run_dir
 from tfdistr.clusters.ray import driver
-from tfdistr.clusters.remote_worker import Message, ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.remote_worker import (
+    Message,
+    ProgramOutput,
+    RemoteJob,
+    RemoteWorker,
+    message_in,
+    quoted,
+    unseen_run_dir,
+)
 from tfdistr.clusters.worker_process import log_path, lost_worker_error
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.network.loopback import Loopback
