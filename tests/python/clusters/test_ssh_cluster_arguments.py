@@ -246,25 +246,6 @@ def test_each_worker_sees_its_own_gpus(
     assert [remote.spec["env"].get("CUDA_VISIBLE_DEVICES") for remote in started] == seen
 
 
-@pytest.mark.parametrize(
-    ("hosts", "arguments", "lines"),
-    [
-        (["a", "b"], {"workers": 3}, [
-            "`workers` must be a multiple of the number of hosts.", "Received: workers=3, and 2 hosts",
-            "Fix: Pass workers=2, or leave it out."]),
-        (["a", "b"], {"workers": 2, "workers_per_host": 2}, [
-            "`workers` must be `workers_per_host` times the number of hosts.",
-            "Received: workers=2, workers_per_host=2, and 2 hosts", "Fix: Pass workers=4, or leave it out."]),
-    ],
-)  # fmt: skip
-def test_numbers_of_workers_that_contradict_each_other(
-    hosts: list[str], arguments: dict[str, int], lines: list[str]
-) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        ssh_cluster(hosts, **arguments)
-    assert str(caught.value).splitlines() == lines
-
-
 def test_the_workers_of_all_hosts() -> None:
     assert ssh_cluster(["a", "b"], workers=6).workers_per_host == 3
     assert ssh_cluster(["a", "b"], workers=6, workers_per_host=3).workers == 6
