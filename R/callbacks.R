@@ -18,5 +18,5 @@
 #' @family functions for training
 #' @export
 chief_only <- function(callback) {
-  with_conditions(core(convert = TRUE)$chief_only(callback))
+  call_core("chief_only")
 }

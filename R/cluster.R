@@ -1,5 +1,5 @@
 # Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine. In Python:
-# rendezvous/config.py and launch/.
+# rendezvous/config.py and clusters/local/cluster.py.
 
 #' Build TF_CONFIG from addresses
 #'
@@ -108,22 +108,15 @@ cluster_from_env <- function() {
 local_cluster <- function(workers = NULL, ..., ps = 0, cores_per_worker = NULL, gpus_per_worker = NULL,
                           env = NULL, follow = FALSE, warm = TRUE, tuning = TRUE, start_timeout = NULL,
                           heartbeat_timeout = 30) {
-  refuse_dots("local_cluster", ...)
-  new_cluster("local", core(convert = TRUE)$local_cluster(
-    workers,
-    ps = ps, cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
-    follow = follow, warm = warm, tuning = tuning, start_timeout = start_timeout,
-    heartbeat_timeout = heartbeat_timeout
-  ))
+  new_cluster("local_cluster", ...)
 }
 
-# A cluster: the Python object, with the classes of its R methods. `code` makes it.
-new_cluster <- function(kind, code, call = rlang::caller_env()) {
-  made <- with_conditions(call = call, {
-    reload_environ()
-    code
-  })
-  class(made) <- c(sprintf("tfdistr_%s_cluster", kind), "tfdistr_cluster", class(made))
+# A cluster: the Python object that the core makes, with the classes of its R methods.
+new_cluster <- function(name, ..., call = rlang::caller_env(), of = rlang::caller_fn()) {
+  refuse_dots(name, ..., call = call)
+  with_conditions(call = call, reload_environ())
+  made <- call_core(name, call = call, of = of)
+  class(made) <- c(paste0("tfdistr_", name), "tfdistr_cluster", class(made))
   made
 }
 

@@ -12,7 +12,6 @@
 #'
 #' @param hosts Character vector: names or addresses of the hosts, each once, by which ssh reaches them and by
 #'   which they reach each other. "user@" may be before them. This machine can be one of them.
-#' @param ... Not used.
 #' @param workers Number of workers on all hosts together, the same number on each.
 #' @param workers_per_host Number of workers on each host, instead of `workers`; by default 1.
 #' @param ssh String: the program that reaches the hosts, and its options, as in a shell, such as
@@ -27,13 +26,9 @@
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process. The variables of a login, such as HOME, are those of the host. They travel through ssh, and are
 #'   in no file and no command line.
-#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
 #' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
 #'   server on each host, by ssh.
-#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
-#' @param start_timeout Seconds until every worker must have joined the cluster; by default 300.
-#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost; see
-#'   [local_cluster()].
+#' @inheritParams local_cluster
 #' @return A Python object of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on
 #'   all hosts. Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `workers` and
@@ -46,12 +41,5 @@
 ssh_cluster <- function(hosts, ..., workers = NULL, workers_per_host = NULL, ssh = NULL, tunnels = FALSE,
                         cores_per_worker = NULL, gpus_per_worker = NULL, env = NULL, follow = FALSE,
                         warm = TRUE, tuning = TRUE, start_timeout = NULL, heartbeat_timeout = 30) {
-  refuse_dots("ssh_cluster", ...)
-  new_cluster("ssh", core(convert = TRUE)$ssh_cluster(
-    as_texts(hosts),
-    workers = workers, workers_per_host = workers_per_host, ssh = ssh, tunnels = tunnels,
-    cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
-    follow = follow, warm = warm, tuning = tuning, start_timeout = start_timeout,
-    heartbeat_timeout = heartbeat_timeout
-  ))
+  new_cluster("ssh_cluster", ...)
 }

@@ -11,7 +11,6 @@
 #' A script that `srun` itself starts (`srun Rscript train.R`) needs no cluster: its tasks train together.
 #'
 #' @param nodes Number of nodes, at least 1; by default all nodes of the allocation.
-#' @param ... Not used.
 #' @param workers Number of workers on all nodes together, the same number on each.
 #' @param workers_per_host Number of workers on each node, instead of `workers`; by default as the allocation
 #'   says, or 1.
@@ -32,13 +31,10 @@
 #'   all GPUs. By default what Slurm gives.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process.
-#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
-#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @param start_timeout Seconds that the job may wait in the queue (then it is cancelled), and seconds from
 #'   its start until every worker must have joined the cluster. By default the job may wait for any time, and
 #'   the workers have 300 seconds.
-#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost; see
-#'   [local_cluster()].
+#' @inheritParams local_cluster
 #' @return A Python object of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on
 #'   all nodes. Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, if `workers` and
@@ -52,14 +48,7 @@ slurm_cluster <- function(nodes = NULL, ..., workers = NULL, workers_per_host = 
                           time = NULL, account = NULL, options = NULL, setup = NULL, template = NULL,
                           cores_per_worker = NULL, gpus_per_worker = NULL, env = NULL, follow = FALSE,
                           tuning = TRUE, start_timeout = NULL, heartbeat_timeout = 30) {
-  refuse_dots("slurm_cluster", ...)
-  new_cluster("slurm", core(convert = TRUE)$slurm_cluster(
-    nodes,
-    workers = workers, workers_per_host = workers_per_host, partition = partition, time = time,
-    account = account, options = as_mapping(options), setup = as_texts(setup), template = template,
-    cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
-    follow = follow, tuning = tuning, start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
-  ))
+  new_cluster("slurm_cluster", ...)
 }
 
 #' Describe a cluster of workers in actors of Ray
@@ -73,7 +62,6 @@ slurm_cluster <- function(nodes = NULL, ..., workers = NULL, workers_per_host = 
 #' install ray` into the Python of this session.
 #'
 #' @param workers Number of workers, at least 1.
-#' @param ... Not used.
 #' @param resources_per_worker Named numeric vector or list: what each worker needs beside cores and GPUs,
 #'   amounts by the names of Ray, such as `c(memory = 8e9)`.
 #' @param address String: the address of a Ray cluster, such as "10.0.0.1:6379"; "auto" for the Ray that runs
@@ -88,13 +76,10 @@ slurm_cluster <- function(nodes = NULL, ..., workers = NULL, workers_per_host = 
 #'   one that workers share, such as 0.5; by default none.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process.
-#' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`".
-#' @param tuning Whether to choose settings that make TensorFlow fast on its processor; see [local_cluster()].
 #' @param start_timeout Seconds that the workers may wait for their resources, and seconds from then until
 #'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
 #'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
-#' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost; see
-#'   [local_cluster()].
+#' @inheritParams local_cluster
 #' @return A Python object of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
 #'   Another R session cannot have it: call the function there.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
@@ -107,12 +92,5 @@ ray_cluster <- function(workers = 2, ..., resources_per_worker = NULL, address =
                         placement_strategy = "SPREAD", runtime_env = NULL, cores_per_worker = NULL,
                         gpus_per_worker = NULL, env = NULL, follow = FALSE, tuning = TRUE,
                         start_timeout = NULL, heartbeat_timeout = 30) {
-  refuse_dots("ray_cluster", ...)
-  new_cluster("ray", core(convert = TRUE)$ray_cluster(
-    workers,
-    resources_per_worker = as_mapping(resources_per_worker), address = address,
-    placement_strategy = placement_strategy, runtime_env = as_mapping(runtime_env),
-    cores_per_worker = cores_per_worker, gpus_per_worker = gpus_per_worker, env = as_mapping(env),
-    follow = follow, tuning = tuning, start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
-  ))
+  new_cluster("ray_cluster", ...)
 }

@@ -73,28 +73,28 @@ make_strategy <- function(name = "multi_worker_mirrored", ...) {
 #' @export
 distribute <- function(dataset, strategy = NULL) {
   reload_environ()
-  with_conditions(core(convert = TRUE)$distribute(dataset, strategy))
+  call_core("distribute")
 }
 
 #' @rdname make_strategy
 #' @export
 is_chief <- function() {
   reload_environ()
-  with_conditions(core(convert = TRUE)$is_chief())
+  call_core("is_chief")
 }
 
 #' @rdname make_strategy
 #' @export
 worker_index <- function() {
   reload_environ()
-  with_conditions(core(convert = TRUE)$worker_index())
+  call_core("worker_index")
 }
 
 #' @rdname make_strategy
 #' @export
 num_workers <- function() {
   reload_environ()
-  with_conditions(core(convert = TRUE)$num_workers())
+  call_core("num_workers")
 }
 
 #' Losses that add up over the workers
@@ -133,13 +133,13 @@ num_workers <- function() {
 #' @family functions for a loop of your own
 #' @export
 average_loss <- function(losses, sample_weight = NULL, global_batch_size = NULL) {
-  with_conditions(core(convert = TRUE)$average_loss(losses, sample_weight, global_batch_size))
+  call_core("average_loss")
 }
 
 #' @rdname average_loss
 #' @export
 regularization_loss <- function(losses) {
-  with_conditions(core(convert = TRUE)$regularization_loss(losses))
+  call_core("regularization_loss")
 }
 
 # R's numbers are doubles, also where Python must have an int.

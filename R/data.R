@@ -54,13 +54,7 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
                          features = NULL, target = NULL, fill = NULL, matrix = NULL, delimiter = NULL,
                          image_size = NULL, color_mode = NULL) {
   rlang::check_dots_empty()
-  described <- with_conditions(
-    core(convert = TRUE)$load_dataset(
-      name, split, data_dir = data_dir, supervised = supervised, files = files, features = features,
-      target = target, fill = fill, matrix = matrix, delimiter = delimiter, image_size = image_size,
-      color_mode = color_mode
-    )
-  )
+  described <- call_core("load_dataset")
   # The attributes of data sets in files.
   known <- function(name) if (reticulate::py_has_attr(described, name)) unlist(described[[name]])
   described_arrays <- reticulate::py_get_attr(described, "arrays")
@@ -110,7 +104,7 @@ print.tfdistr_dataset <- function(x, ...) {
 #' @family functions for data
 #' @export
 auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRUE) {
-  with_conditions(core(convert = TRUE)$auto_shard(dataset, num_workers, policy, exact))
+  call_core("auto_shard")
 }
 
 # Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
@@ -182,8 +176,13 @@ python_array <- function(value, name, call, factors = "text") {
     classes <- unique(c(class(value), methods::is(value)))
     with_conditions(core()$refuse_class(name, as.list(classes)), call = call)
   }
-  check_no_missing(value, name, call)
-  if (is.character(value)) check_encoding(value, name, call)
+  refuse <- function(code) with_conditions(code, call = call)
+  # A missing number of type double is NaN in Python too; for other types NA would become an ordinary value.
+  if (!is.double(value) && anyNA(value)) {
+    refuse(core()$refuse_missing(name, typeof(value), sum(is.na(value)), length(value)))
+  }
+  unknown <- if (is.character(value)) !validEnc(value) | Encoding(value) == "bytes"
+  if (any(unknown)) refuse(core()$refuse_encoding(name, encodeString(value[unknown][[1L]], quote = "'")))
   reticulate::r_to_py(as.array(value))
 }
 
@@ -199,13 +198,6 @@ named_parts <- function(parts, of, name, call) {
   reticulate::py_dict(names(of), unname(parts))
 }
 
-# A missing number of type double is NaN in Python too; for other types NA would become an ordinary value.
-check_no_missing <- function(value, name, call) {
-  if (!is.double(value) && anyNA(value)) {
-    with_conditions(core()$refuse_missing(name, typeof(value), sum(is.na(value)), length(value)), call = call)
-  }
-}
-
 # Warns of missing numbers, but not of NaN, which is a number that somebody has computed.
 warn_of_missing <- function(value, name) {
   if (is.data.frame(value)) {
@@ -215,13 +207,6 @@ warn_of_missing <- function(value, name) {
     warn_user(sprintf(words, name, missing, length(value)))
   }
   invisible()
-}
-
-check_encoding <- function(value, name, call) {
-  known <- validEnc(value) & (Encoding(value) != "bytes")
-  if (!all(known)) {
-    with_conditions(core()$refuse_encoding(name, encodeString(value[!known][[1L]], quote = "'")), call = call)
-  }
 }
 
 # A function for the data, as the core calls it. It returns a dataset, or it is a generator: it returns a

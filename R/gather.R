@@ -29,5 +29,5 @@
 #' @family functions for a loop of your own
 #' @export
 gather <- function(value) {
-  with_conditions(core(convert = TRUE)$gather(value))
+  call_core("gather")
 }

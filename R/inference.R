@@ -62,16 +62,14 @@ paths <- function(found) {
 #'
 #' With keras3, `evaluate()` is also its function for models, whichever package was attached last.
 #'
-#' @param object A result of [distributed_fit()].
 #' @param x Inputs, in one of the forms that `x` of [distributed_fit()] may have.
 #' @param y Targets, where `x` is arrays or a data frame.
-#' @param ... Not used.
 #' @param sample_weight Numeric vector: the weight of each example, where `x` is arrays.
 #' @param batch_size Number of examples in a global batch; `NULL` means 32, or the batches that `x` gives.
-#' @param steps Number of batches; by default all.
 #' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process, or the
 #'   cluster that it has joined. After a fit with `virtual_workers`, where TensorFlow already runs here with
 #'   several threads, it is one worker on this machine.
+#' @inheritParams predict.tfdistr_fit
 #' @return A named list of numbers.
 #' @section Errors: `tfdistr_error_argument` if the data does not fit the model, or has no targets;
 #'   `tfdistr_error_cluster_config` if TF_CONFIG is not valid; `tfdistr_error_cluster_start` if the workers

@@ -8,8 +8,6 @@
 #'
 #' @param script String: the path of a script of R (`.R`) or Python (`.py`), of at most 1,000,000 bytes.
 #' @param workers The number of workers, each in a pod of its own.
-#' @param ... Not used.
-#' @param arguments Strings: the arguments of the script.
 #' @param output String: a new file; by default `name` with `.json`, in the working directory.
 #' @param name String: the name of all objects; by default it follows from the name of the script.
 #' @param image String: the image of the pods; by default what `tfdistr kubernetes containerfile` makes.
@@ -26,6 +24,7 @@
 #'   this process.
 #' @param namespace String: the namespace of the objects.
 #' @param grace_period Seconds from SIGTERM to SIGKILL, in which a checkpoint is saved.
+#' @inheritParams tfdistr_run
 #' @return Invisibly, the path of the file.
 #' @section Errors:
 #'   * `tfdistr_error_argument` if an argument is not of that form, the script is not there, a variable of

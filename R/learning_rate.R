@@ -22,5 +22,5 @@
 #' @family functions for training
 #' @export
 scaled_learning_rate <- function(learning_rate, num_workers, scale = "linear") {
-  with_conditions(core(convert = TRUE)$scaled_learning_rate(learning_rate, num_workers, scale))
+  call_core("scaled_learning_rate")
 }

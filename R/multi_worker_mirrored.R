@@ -66,13 +66,6 @@ multi_worker_mirrored_strategy <- function(cluster_resolver = NULL, communicatio
   rlang::check_dots_empty()
   reload_environ()
   say_if_session()
-  with_conditions(before_import_hooks(
-    core(convert = TRUE)$MultiWorkerMirroredStrategy(
-      cluster_resolver, communication_options,
-      communication = communication, gradient_dtype = gradient_dtype,
-      virtual_workers = virtual_workers,
-      bytes_per_pack = whole_as_integer(bytes_per_pack),
-      start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
-    )
-  ))
+  bytes_per_pack <- whole_as_integer(bytes_per_pack)
+  before_import_hooks(call_core("MultiWorkerMirroredStrategy"))
 }

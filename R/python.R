@@ -67,6 +67,16 @@ core <- function(convert = FALSE) {
   called
 }
 
+# Calls a function of the core with the arguments of the R function that calls this, by their names.
+call_core <- function(name, convert = TRUE, call = rlang::caller_env(), of = rlang::caller_fn()) {
+  arguments <- mget(as.character(setdiff(names(formals(of)), "...")), envir = call)
+  mappings <- intersect(c("env", "options", "resources_per_worker", "runtime_env"), names(arguments))
+  texts <- intersect(c("hosts", "setup", "devices"), names(arguments))
+  arguments[mappings] <- lapply(arguments[mappings], as_mapping)
+  arguments[texts] <- lapply(arguments[texts], as_texts)
+  with_conditions(call = call, do.call(do.call("$", list(core(convert), name)), arguments, quote = TRUE))
+}
+
 # An argument without what reticulate would change into another value: NA, the class of a vector, names that a
 # list has twice. The core refuses what stands in their place; see ValueOfR there.
 plain_argument <- function(value) {
@@ -181,13 +191,11 @@ abort_without_core <- function(error) {
 # Python may have imported another tfdistr before; two versions do not understand each other.
 check_core_version <- function(version, wanted = as.character(utils::packageVersion("tfdistr"))) {
   if (!identical(version, wanted)) {
-    cli::cli_abort(
-      c(
-        "The Python package {.pkg tfdistr} must have the version of the R package, {wanted}.",
-        x = "Received: {version}, imported by this Python before the R package asked for it.",
-        i = "Fix: restart R and load the R package first, or install {wanted} in both."
-      ),
-      class = c("tfdistr_error_version", "tfdistr_error"),
+    abort(
+      "version",
+      sprintf("The Python package tfdistr must have the version of the R package, %s.", wanted),
+      received = sprintf("%s, imported by this Python before the R package asked for it.", version),
+      fix = sprintf("restart R and load the R package first, or install %s in both.", wanted),
       call = NULL
     )
   }

@@ -31,5 +31,5 @@
 #' @family functions for training
 #' @export
 python_function <- function(file, name) {
-  with_conditions(core()$python_function(file, name))
+  call_core("python_function", convert = FALSE)
 }

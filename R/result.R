@@ -17,12 +17,7 @@ new_fit <- function(result, model = NULL, errors = NULL) {
       workers = frame_of(parts$workers),
       run_dir = parts$run_dir
     ),
-    text = as.character(parts$text),
-    long = frame_of(parts$long),
-    wide = frame_of(parts$wide),
-    times = if (length(parts$times)) frame_of(parts$times),
-    time_lines = as.character(parts$time_lines),
-    bottleneck = parts$bottleneck,
+    parts = parts[c("text", "long", "wide", "times", "time_lines", "bottleneck")],
     session = session,
     saved = save_fit(result, model),
     class = "tfdistr_fit"
@@ -119,7 +114,7 @@ trained_model <- function(fit) {
 
 #' @export
 print.tfdistr_fit <- function(x, ...) {
-  cli::cat_line(attr(x, "text"))
+  cli::cat_line(attr(x, "parts")$text)
   invisible(x)
 }
 
@@ -161,12 +156,13 @@ print.tfdistr_fit <- function(x, ...) {
 #' as.data.frame(fit)
 #' @export
 summary.tfdistr_fit <- function(object, ...) {
+  parts <- attr(object, "parts")
   structure(
     list(
-      title = attr(object, "text")[[1L]], history = attr(object, "wide"), workers = object$workers,
-      times = attr(object, "times"), bottleneck = attr(object, "bottleneck")
+      title = parts$text[[1L]], history = frame_of(parts$wide), workers = object$workers,
+      times = if (length(parts$times)) frame_of(parts$times), bottleneck = parts$bottleneck
     ),
-    time_lines = attr(object, "time_lines"),
+    time_lines = as.character(parts$time_lines),
     class = "summary.tfdistr_fit"
   )
 }
@@ -185,7 +181,7 @@ print.summary.tfdistr_fit <- function(x, ...) {
 #' @rdname summary.tfdistr_fit
 #' @export
 plot.tfdistr_fit <- function(x, ...) {
-  if (has_ggplot2() && !...length()) {
+  if (requireNamespace("ggplot2", quietly = TRUE) && !...length()) {
     print(autoplot.tfdistr_fit(x))
     return(invisible(x))
   }
@@ -206,10 +202,6 @@ plot.tfdistr_fit <- function(x, ...) {
     )
   }
   invisible(x)
-}
-
-has_ggplot2 <- function() {
-  requireNamespace("ggplot2", quietly = TRUE)
 }
 
 #' @rdname summary.tfdistr_fit
@@ -242,5 +234,5 @@ r_to_py.tfdistr_fit <- function(x, convert = FALSE) { # nolint
 #' @param row.names,optional Not used.
 #' @export
 as.data.frame.tfdistr_fit <- function(x, row.names = NULL, optional = FALSE, ...) { # nolint
-  attr(x, "long")
+  frame_of(attr(x, "parts")$long)
 }

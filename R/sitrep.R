@@ -31,15 +31,11 @@ tfdistr_sitrep <- function(timeout = 20) {
   structure(
     list(
       config = tfdistr_config(), machine = machine, attached = paste(attached, versions),
-      variables = relevant_variables(Sys.getenv()), checks = checks
+      # The core knows which variables matter, and which may be secrets.
+      variables = unlist(core(convert = TRUE)$relevant_variables(as.list(Sys.getenv()))), checks = checks
     ),
     class = "tfdistr_sitrep"
   )
-}
-
-# The core knows which variables matter, and which may be secrets.
-relevant_variables <- function(all) {
-  unlist(core(convert = TRUE)$relevant_variables(as.list(all)))
 }
 
 #' @export

@@ -50,45 +50,35 @@
 #' @export
 multi_worker_mirrored <- function(communication = "auto", gradient_dtype = "float32", start_timeout = NULL,
                                   heartbeat_timeout = NULL) {
-  new_options("strategy", core(convert = TRUE)$multi_worker_mirrored(
-    communication = communication, gradient_dtype = gradient_dtype, start_timeout = start_timeout,
-    heartbeat_timeout = heartbeat_timeout
-  ))
+  new_options("strategy", "multi_worker_mirrored")
 }
 
 #' @rdname multi_worker_mirrored
 #' @export
 mirrored <- function(devices = NULL) {
-  new_options("strategy", core(convert = TRUE)$mirrored(devices = as_texts(devices)))
+  new_options("strategy", "mirrored")
 }
 
 #' @rdname multi_worker_mirrored
 #' @export
 one_device <- function(device = NULL) {
-  new_options("strategy", core(convert = TRUE)$one_device(device = device))
+  new_options("strategy", "one_device")
 }
 
 #' @rdname multi_worker_mirrored
 #' @export
 parameter_server <- function(update = "async", replicas_to_aggregate = NULL, start_timeout = NULL,
                              heartbeat_timeout = NULL) {
-  new_options("strategy", core(convert = TRUE)$parameter_server(
-    update = update, replicas_to_aggregate = replicas_to_aggregate, start_timeout = start_timeout,
-    heartbeat_timeout = heartbeat_timeout
-  ))
+  new_options("strategy", "parameter_server")
 }
 
 #' @rdname multi_worker_mirrored
 #' @export
 model_parallel <- function(placement, start_timeout = NULL, heartbeat_timeout = NULL) {
-  by_function <- is_r_function(placement)
-  given <- if (by_function) core()$FunctionByName("placement") else as_mapping(placement)
-  made <- new_options("strategy", core(convert = TRUE)$model_parallel(
-    given,
-    start_timeout = start_timeout, heartbeat_timeout = heartbeat_timeout
-  ))
-  # The job takes the function to the workers.
-  if (by_function) attr(made, "placement") <- placement
+  fun <- if (is_r_function(placement)) placement
+  placement <- if (is.null(fun)) as_mapping(placement) else core()$FunctionByName("placement")
+  made <- new_options("strategy", "model_parallel")
+  attr(made, "placement") <- fun # the job takes it to the workers
   made
 }
 
@@ -112,9 +102,7 @@ model_parallel <- function(placement, start_timeout = NULL, heartbeat_timeout = 
 #' @family functions for training
 #' @export
 on_failure <- function(max_restarts = 0, min_workers = NULL, step_timeout = NULL) {
-  new_options("failures", core(convert = TRUE)$on_failure(
-    max_restarts = max_restarts, min_workers = min_workers, step_timeout = step_timeout
-  ))
+  new_options("failures", "on_failure")
 }
 
 #' Give each worker a batch of its own size, so that the global batch grows with the number of workers
@@ -136,15 +124,12 @@ on_failure <- function(max_restarts = 0, min_workers = NULL, step_timeout = NULL
 #' @family functions for training
 #' @export
 per_worker <- function(batch_size, scale_learning_rate = "none", warmup_epochs = 0) {
-  new_options("batch_size", core(convert = TRUE)$per_worker(
-    batch_size,
-    scale_learning_rate = scale_learning_rate, warmup_epochs = warmup_epochs
-  ))
+  new_options("batch_size", "per_worker")
 }
 
-# Options of a job: the Python object, with the classes of its R methods. `code` makes it.
-new_options <- function(kind, code, call = rlang::caller_env()) {
-  made <- with_conditions(call = call, code)
+# Options of a job: the Python object that the core makes, with the classes of its R methods.
+new_options <- function(kind, name, call = rlang::caller_env(), of = rlang::caller_fn()) {
+  made <- call_core(name, call = call, of = of)
   class(made) <- c(paste0("tfdistr_", kind), "tfdistr_options", class(made))
   made
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
 
+#: Names of strategies, or strategies with options, or one of them.
+Strategies = str | Strategy | Sequence[str | Strategy]
 COLUMNS = ("strategy", "workers", "seconds_per_epoch", "examples_per_second", "loss", "error")
 
 
@@ -99,8 +101,8 @@ def compare_strategies(
     x: Any,
     y: Any = None,
     *,
-    strategies: Any = ("one_device", "multi_worker_mirrored"),
-    workers: Any = 2,
+    strategies: Strategies = ("one_device", "multi_worker_mirrored"),
+    workers: int | Sequence[int] = 2,
     epochs: int = 3,
     env: Mapping[str, str] | None = None,
     **arguments: Any,
@@ -143,10 +145,10 @@ def compare_strategies(
 def compare(
     train: Callable[[dict[str, Any]], FitResult],
     *,
-    strategies: Any,
-    workers: Any,
-    epochs: Any,
-    env: Any,
+    strategies: Strategies,
+    workers: int | Sequence[int],
+    epochs: int,
+    env: Mapping[str, str] | None,
     arguments: Iterable[str],
     words: Callable[[TfdistrError], str] = str,
 ) -> Comparison:
@@ -183,7 +185,7 @@ def compare(
     return Comparison(tuple(rows))
 
 
-def _runs(strategies: Any, workers: Any) -> list[tuple[Strategy, int]]:
+def _runs(strategies: Strategies, workers: int | Sequence[int]) -> list[tuple[Strategy, int]]:
     """Return the strategy and the number of workers of each run."""
     one = isinstance(strategies, Strategy)
     chosen = [as_strategy(each) for each in ([strategies] if one else _listed(strategies))]

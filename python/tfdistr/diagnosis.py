@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr._version import __version__
-from tfdistr.clusters.hosts import check_hosts, words_of_ssh
 from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import (
@@ -30,9 +29,11 @@ from tfdistr.clusters.ssh.survey import (
     OK,
     VERSIONS_OF_R,
     ask,
+    check_hosts,
     findings,
     marker_in,
     r_request,
+    words_of_ssh,
 )
 from tfdistr.collectives.mpi.world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError

@@ -117,15 +117,11 @@ test_that("what can't be an array is an error that names the part", {
   refused(structure(list(), class = "Array"), "Received: an object of class Array") # not of arrow
   refused(Sys.Date(), "`x` must hold numbers, logical values, text or a factor.")
   refused(data.frame(when = Sys.time()), "`x$when` must hold numbers")
-  refused(list(1, 1i), "`x[[2]]` must hold numbers")
-  refused(as.raw(1), "Received: an object of class raw")
   refused(c(1L, NA), "`x` must not have missing values, which integer can't hold in Python.")
-  refused(c("a", NA), "Received: 1 missing of 2")
   refused(list(a = c(TRUE, NA)), "`x$a` must not have missing values")
   refused(data.frame(f = factor(c("a", NA))), "`x$f` must not have missing values")
   refused(factor(c("a", NA)), "`x` must not have missing values", python_targets)
   refused(as.POSIXlt(Sys.time()), "Fix: Convert it with as.numeric(as.POSIXct()), which gives seconds since")
-  refused(structure(list(1), class = "of_a_user"), "Received: an object of class of_a_user")
   refused(as.difftime(1, units = "mins"), "Fix: Convert it with as.numeric(units = \"secs\").")
   refused(structure(4.9e-324, class = "integer64"), "Fix: Convert it with as.numeric(), which is exact up to")
   refused(I(1), "Fix: Convert it with unclass().")
@@ -136,7 +132,6 @@ test_that("what can't be an array is an error that names the part", {
   Encoding(unknown) <- "bytes"
   refused(unknown, "Fix: Read it with the right encoding, or convert it by iconv(x, \"latin1\", \"UTF-8\")")
   refused(list(a = 1, a = 2), "`x` must have a different name for each of its parts.")
-  refused(list(a = 1, 2), "Received: 1 of 2 parts without a name")
   refused(data.frame(a = 1, a = 2, check.names = FALSE), "Received: the name 'a' more than once")
 })
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfdistr.cli.flags import add_flags, given, read_config
 from tfdistr.cli.kubernetes.pod_options import IMAGE, Pods
@@ -52,11 +52,13 @@ RUN python3 -m venv /opt/tfdistr \\
  && rm -rf /src
 ENV PATH=/opt/tfdistr/bin:$PATH RETICULATE_PYTHON=/opt/tfdistr/bin/python LC_ALL=C.UTF-8
 """
+#: The subparsers of a parser.
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _INTERRUPTED = "Interrupted: all workers were ended."
 _INTERRUPTED_STATUS = 130
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
     """Add the commands to the parser of ``tfdistr``."""
     run = add_command(commands, "run", "run a script as the workers of a cluster", _run, Script, _RUN)
     run.add_argument("--config", metavar="FILE", help="a file with options, in TOML")
@@ -65,7 +67,7 @@ def add_commands(commands: Any) -> None:
     _add_kubernetes(commands)
 
 
-def _add_kubernetes(commands: Any) -> None:
+def _add_kubernetes(commands: Commands) -> None:
     parser = add_command(commands, "kubernetes", "run a script as the pods of a Job", text=_KUBERNETES)
     within = parser.add_subparsers(required=True, metavar="COMMAND")
     write = add_command(within, "write", "write the manifests of a script, for kubectl", _write, Pods)
@@ -147,19 +149,10 @@ def _worker(parsed: argparse.Namespace) -> int:
 
 
 def add_command(
-    commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int] | None = None,
+    commands: Commands, name: str, words: str, run: Callable[[argparse.Namespace], int] | None = None,
     options: type | None = None, text: str | None = None,
 ) -> argparse.ArgumentParser:  # fmt: skip
-    """Add a command.
-
-    Args:
-        commands: The subparsers of a parser.
-        name: The name of the command.
-        words: A line about it, for the list of commands.
-        run: Does its work, and returns the exit status. Without it, the command has commands of its own.
-        options: The attrs class whose fields are its flags.
-        text: Its description, as it is shown; by default ``words``.
-    """
+    """Add a command, with the fields of ``options`` as its flags; ``run`` does its work."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=words, description=text or words, formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS, allow_abbrev=False,

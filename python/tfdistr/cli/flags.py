@@ -21,24 +21,7 @@ def option(
     metavar: str | None = None, also: Sequence[str] = (), action: str | None = None,
     positional: Mapping[str, Any] | None = None, **more_limits: Any,
 ) -> Any:  # fmt: skip
-    """Make a field that is an option: a flag, a key of TOML files and an argument in R, of the field's name.
-
-    Args:
-        check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field. The
-            class needs ``field_transformer=with_checks``.
-        limits: Further arguments of the check.
-        help: The help text of the flag. For a number, the default is added.
-        default: The value if the user gives none.
-        repr: Whether the text of the object shows the value.
-        metavar: The value in the help text, such as "FILE"; by default it follows from the type of the field.
-        also: Other spellings of the flag.
-        action: As of ``add_argument()``.
-        positional: Arguments of ``add_argument()`` for an option that has a position instead of a flag.
-        more_limits: Further arguments of the check.
-
-    Example:
-        >>> workers: int = option(check_int, default=2, help="the number of pods")
-    """
+    """Make a field that is a flag, a key of TOML files and an argument in R; ``check`` converts its value."""
     settings = {"metavar": metavar, "also": also, "action": action, "positional": positional}
     flag = {"help": help, **{name: value for name, value in settings.items() if value is not None}}
     metadata: dict[str, Any] = {"flags": [flag]}
@@ -69,7 +52,10 @@ _OF_TYPE: dict[str, dict[str, Any]] = {
 class _Env(argparse.Action):
     """Collects NAME=VALUE, or NAME with the value that it has in this process."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
+        option_string: str | None = None,
+    ) -> None:  # fmt: skip
         name, sign, value = str(values).partition("=")
         if not name:
             parser.error("--env takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1")
@@ -81,9 +67,12 @@ class _Env(argparse.Action):
 class _EnvFile(argparse.Action):
     """Collects the variables of a file. No error shows a value."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
+        option_string: str | None = None,
+    ) -> None:  # fmt: skip
         try:
-            lines = Path(values).read_text(encoding="utf-8").splitlines()
+            lines = Path(str(values)).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeError) as error:
             parser.error(f"--env-file: {values} cannot be read ({getattr(error, 'strerror', 'no UTF-8')})")
         found = {}
@@ -97,7 +86,7 @@ class _EnvFile(argparse.Action):
         _add(namespace, found)
 
 
-def _add(namespace: Any, variables: dict[str, str]) -> None:
+def _add(namespace: argparse.Namespace, variables: dict[str, str]) -> None:
     namespace.env = {**getattr(namespace, "env", {}), **variables}
 
 
@@ -114,15 +103,7 @@ ENV = {"flags": [
 def add_flag(
     parser: argparse.ArgumentParser, name: str, *also: str, unlisted: Sequence[str] = (), **settings: Any
 ) -> None:
-    """Add a flag, which is written with dashes or, as the argument in Python is, with underscores.
-
-    Args:
-        parser: The parser of the command.
-        name: The name of the option.
-        also: Other spellings.
-        unlisted: Further spellings, which the help does not list.
-        settings: As of ``add_argument()``.
-    """
+    """Add a flag, with dashes or underscores in its name; help does not list ``unlisted`` spellings."""
     flag = f"--{name.replace('_', '-')}"
     settings.setdefault("dest", name)
     parser.add_argument(*also, flag, **settings)
@@ -153,11 +134,7 @@ def given(parsed: argparse.Namespace, options: type) -> dict[str, Any]:
 
 
 def read_config(path: str, options: type) -> dict[str, Any]:
-    """Read the options of an attrs class from a TOML file.
-
-    Raises:
-        ArgumentError: The file cannot be read, is not TOML, or has an unknown option.
-    """
+    """Read the options of an attrs class from a TOML file."""
     text = read_text(
         path,
         rule="`--config` must name a file that can be read.",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tfdistr._version import __version__
-from tfdistr.cli.commands import add_command, add_commands
+from tfdistr.cli.commands import Commands, add_command, add_commands
 from tfdistr.cli.flags import add_flag
 from tfdistr.errors import ArgumentError, ClusterConfigError, TfdistrError
 from tfdistr.rendezvous.config import ClusterConfig, parse_tf_config
@@ -50,12 +50,7 @@ are wrong.
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments, by default the arguments of the command line.
-
-    Returns:
-        The exit status: 0, 1 if the server, the workers or a check failed, or 2 if the arguments were wrong.
-        `tfdistr run` passes on the status of the worker that failed first.
-    """
+    """Run the command with these arguments and return its exit status; 2 if the arguments were wrong."""
     parsed = _parser().parse_args(arguments)
     try:
         return int(parsed.run(parsed))
@@ -85,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_server(commands: Any) -> None:
+def _add_server(commands: Commands) -> None:
     server = add_command(commands, "server", "run a parameter server or a worker", _serve, text=_SERVER)
     server.argument_default = None
     add_flag(server, "type", unlisted=["--job_name"], choices=("ps", "worker"), help="job of this process")
@@ -107,7 +102,7 @@ def _add_server(commands: Any) -> None:
     )  # fmt: skip
 
 
-def _add_doctor(commands: Any) -> None:
+def _add_doctor(commands: Commands) -> None:
     words = "look for what would keep a cluster from starting"
     doctor = add_command(commands, "doctor", words, _examine, text=_DOCTOR)
     doctor.argument_default = None
@@ -170,13 +165,7 @@ def _serve(parsed: argparse.Namespace) -> int:
 def server_config(
     task_type: str | None, index: int | None, file: str | None, hosts: dict[str, str | None]
 ) -> ClusterConfig:
-    """The cluster and the task of a process: from a file, from lists of addresses, or from TF_CONFIG.
-
-    Args:
-        task_type: The job of the process; by default, the job in TF_CONFIG or in the file.
-        index: The index of the process in its job; by default, the index in TF_CONFIG or in the file.
-        hosts: The addresses of each job, separated by commas.
-    """
+    """Return the cluster and the task of a process: from a file, from addresses, or from TF_CONFIG."""
     given = {job: text.split(",") for job, text in hosts.items() if text}
     if file is not None and given:
         raise ArgumentError(

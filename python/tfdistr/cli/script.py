@@ -38,24 +38,7 @@ WORKER = (sys.executable, "-P", "-c", _MAIN.format(folder=str(Path(__file__).par
 
 
 def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
-    """Run a script as workers, wait for all of them, and leave none behind.
-
-    Inside, ``distributed_fit()`` without ``cluster`` and the strategies train on all workers. SIGTERM is
-    passed on to the workers, which can save a checkpoint.
-
-    Args:
-        on_event: Called with each event of a worker (see `tfdistr.supervision.events`), each line of output
-            ("log"), and each restart.
-
-    Returns:
-        The final state of each worker.
-
-    Raises:
-        ArgumentError: The options do not fit each other, or a folder cannot be used.
-        ClusterStartError: The workers could not be started.
-        WorkerFailedError: A worker failed, also after ``max_restarts`` restarts. The others were ended.
-        JobStoppedError: The workers were told to end (SIGTERM), and have saved a checkpoint.
-    """
+    """Run a script as workers, wait for all of them, and leave none behind; SIGTERM is passed on to them."""
     script = _with_rscript(script)
     cluster = script.cluster(follow=True, warm=False)
     backend = cluster.backend(script.communication)

@@ -47,15 +47,7 @@ def check_arguments(name: str, value: Any) -> tuple[str, ...]:
 
 
 def log_folder(log_dir: str, link: Path | None = None) -> Path:
-    """Make a folder for logs, if it is not there.
-
-    Args:
-        log_dir: Its path.
-        link: A free path that will lead to it.
-
-    Raises:
-        ArgumentError: There can be no such folder.
-    """
+    """Make a folder for logs, if it is not there, and a link to it."""
     folder = Path(log_dir).expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,11 +63,7 @@ def log_folder(log_dir: str, link: Path | None = None) -> Path:
 
 
 def check_script(name: str, value: Any) -> str:
-    """Return the path of a script, if it is a file of Python or R.
-
-    Raises:
-        ArgumentError: It is not, or is not there.
-    """
+    """Return the path of a script, if it is a file of Python or R."""
     if not isinstance(value, str) or Path(value).suffix.lower() not in LANGUAGES:
         raise ArgumentError(
             "The script must be a file of Python (.py) or R (.R).",
@@ -99,11 +87,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Hosts:
-    """Hosts with the same number of workers on each.
-
-    Args:
-        each: The number of workers on each; None if the hosts do not say it.
-    """
+    """Hosts with the same number of workers on each, or None if they do not say it."""
 
     names: Sequence[str]
     each: int | None = None
@@ -175,11 +159,7 @@ class Workers:
     ssh: str | None = option(help="what reaches the hosts, and its options", metavar="COMMAND")
 
     def cluster(self, *, follow: bool, warm: bool) -> Cluster:
-        """The cluster of these workers: on the hosts, on the nodes of Slurm's allocation, or here.
-
-        Raises:
-            ArgumentError: The hosts are given twice, or the number of workers does not fit them.
-        """
+        """Return the cluster of these workers: on the hosts, on the nodes of Slurm's allocation, or here."""
         common: dict[str, Any] = {
             "cores_per_worker": self.cores_per_worker, "gpus_per_worker": self.gpus_per_worker,
             "env": self.env, "follow": follow, "start_timeout": self.start_timeout,

@@ -26,20 +26,6 @@ ARGUMENTS = {"batch_size": 64, "epochs": 4, "seed": 1, "verbose": 0}
 
 
 @dataclass(frozen=True)
-class TestTraining:
-    """A training of the test.
-
-    Args:
-        words: What is trained where, for the user.
-        arguments: Other arguments of ``distributed_fit()``.
-    """
-
-    words: str
-    cluster: Any
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class SelfTestVerdict:
     """The findings of a test."""
 
@@ -50,17 +36,17 @@ class SelfTestVerdict:
         return "\n".join(self.lines)
 
 
-def plan(workers: Workers) -> list[TestTraining]:
-    """The two trainings that are compared: on one worker, and on the workers."""
+def plan(workers: Workers) -> list[tuple[str, dict[str, Any]]]:
+    """Return the words and the arguments of the two trainings: on one worker, and on the workers."""
     cluster = workers.cluster(follow=False, warm=True)
     one = describe_local_cluster(1, env=workers.env, start_timeout=workers.start_timeout)
     count = "one worker" if cluster.workers == 1 else f"{cluster.workers} workers"
+    strategy = MultiWorkerMirrored(communication=workers.communication)
     return [
-        TestTraining("Training on one worker of this machine ...", one, ARGUMENTS),
-        TestTraining(
+        ("Training on one worker of this machine ...", {**ARGUMENTS, "cluster": one}),
+        (
             f"Training on {count} {cluster.where} ...",
-            cluster,
-            {**ARGUMENTS, "strategy": MultiWorkerMirrored(communication=workers.communication)},
+            {**ARGUMENTS, "cluster": cluster, "strategy": strategy},
         ),
     ]
 
@@ -70,18 +56,12 @@ def self_test(
     say: Callable[[str], object],
     train: Callable[[Mapping[str, Any]], FitResult] | None = None,
 ) -> SelfTestVerdict:
-    """Train a small model on one worker, then on the workers, and compare.
-
-    Args:
-        say: Called with a line before each training.
-        train: Called with the arguments of ``distributed_fit()``, without the model and the data; by default,
-            it trains a model of Python.
-    """
+    """Train a small model on one worker, then on the workers, and compare; ``say`` shows the steps."""
     train = train or _train
     fits = []
-    for training in plan(workers):
-        say(training.words)
-        fits.append(train({"cluster": training.cluster, **training.arguments}))
+    for words, arguments in plan(workers):
+        say(words)
+        fits.append(train(arguments))
     return judge(*fits)
 
 

@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backend:
-    """The backend of the collectives.
-
-    Args:
-        communication: "mpi", "ring", "nccl", or "auto", which leaves the choice to the workers.
-        reason: Why this backend was chosen.
-    """
+    """The backend of the collectives, and why it was chosen; "auto" leaves the choice to the workers."""
 
     communication: str
     cluster: Cluster

@@ -39,14 +39,7 @@ def number_of(number: int, what: str) -> str:
 
 @dataclass(frozen=True)
 class Role:
-    """The role of a process in a cluster, and what its end means for the others.
-
-    Args:
-        title: Its name in errors, such as "Worker 1 of 3".
-        task: Its task, such as "worker 1".
-        replaceable: Whether another process replaces it if it dies after it was ready.
-        leads: Whether the others have no work left when it is done.
-    """
+    """The role of a process: its name in errors, whether it can be replaced, whether it leads."""
 
     title: str
     task: str
@@ -220,17 +213,7 @@ class EngineCluster(Cluster):
 
 
 def workers_of_each_host(workers: Any, workers_per_host: Any, hosts: int, what: str = "host") -> int:
-    """Return the number of workers on each host, from the number of all workers or of those on a host.
-
-    Args:
-        workers: The number of workers on all hosts together, or None.
-        workers_per_host: The number of workers on each host, or None; 1 if both are None.
-        hosts: The number of hosts.
-        what: The name of a host in the error.
-
-    Raises:
-        ArgumentError: The numbers contradict each other.
-    """
+    """Return the number of workers on each host, from that of all workers or of those on a host."""
     each = check_optional_int("workers_per_host", workers_per_host)
     if workers is None:
         return each or 1

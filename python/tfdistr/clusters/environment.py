@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,12 @@ from tfdistr.utils.tuning import tuned_environment, untuned_environment
 _OWN = ("TF_CONFIG", PARENT)
 #: Only for variables that the user has not set: the start messages of TensorFlow and gRPC hide errors.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
+# Variables that a login or another job's launcher sets: a host has its own, or none.
+_NOT_FOR_HOSTS = re.compile(
+    r"HOME|USER|LOGNAME|SHELL|MAIL|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|TMPDIR|TMP|TEMP|DISPLAY|XAUTHORITY"
+    r"|WAYLAND_DISPLAY|(XDG|DBUS|SSH|GPG|SYSTEMD|PMI|PMIX|OMPI|PRTE|HYDI)_.*|MPI_LOCAL.*"
+    r"|TF_CONFIG|TFDISTR_PARENT_PID|R_SESSION_TMPDIR"
+)
 
 
 def check_env(env: Any) -> dict[str, str]:
@@ -45,6 +52,11 @@ def check_env(env: Any) -> dict[str, str]:
                 fix='Put it in quotes, like "1".',
             )
     return dict(env or {})
+
+
+def of_this_process() -> dict[str, str]:
+    """Return the variables that workers on other hosts get from this process."""
+    return {name: value for name, value in os.environ.items() if not _NOT_FOR_HOSTS.fullmatch(name)}
 
 
 def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, str]:

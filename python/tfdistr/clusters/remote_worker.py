@@ -13,24 +13,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from tfdistr.clusters.guard import MARK
-from tfdistr.clusters.hosts import not_started, unseen_run_dir
 from tfdistr.clusters.worker_process import log_path, server_lost_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.utils.log_tail import LineReader
 
+#: A message of a guard, or of the driver between a launcher and Ray.
+Message = Mapping[str, Any]
 _CHUNK = 1 << 16
 _SIZE = 1 << 20  # bytes that can wait while this process is paused
 
 
 class ProgramOutput:
-    """The output of a program, with the messages of its workers.
-
-    It comes through a pipe, not through the file: on a full disk the launcher would get no messages, and
-    would consider its workers lost.
-
-    Args:
-        log: A file for all output, which is appended to.
-    """
+    """The output of a program, by a pipe: through a file, messages would be lost on a full disk."""
 
     def __init__(self, pipe: IO[bytes] | None, log: Path | None = None) -> None:
         assert pipe is not None
@@ -60,15 +54,7 @@ class ProgramOutput:
 
 
 class RemoteWorker:
-    """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher.
-
-    Args:
-        host: Its host, or a placeholder until a message names the host.
-
-    Attributes:
-        heard: The time of the last message, by the monotonic clock.
-        reported: The exit status in the last message; None while the worker runs.
-    """
+    """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher."""
 
     def __init__(self, job: RemoteJob, index: int, run_dir: Path, host: str) -> None:
         self.index, self.host, self.log = index, host, log_path(run_dir, index)
@@ -100,7 +86,7 @@ class RemoteWorker:
             return 0.0
         return max(0.0, time.monotonic() - self.heard - self._job.late)
 
-    def take(self, message: Mapping[str, Any]) -> None:
+    def take(self, message: Message) -> None:
         """Process a message from its guard. An empty message is a heartbeat."""
         self.heard = time.monotonic()
         self.host = str(message.get("host", self.host))
@@ -223,3 +209,20 @@ def message_in(line: str) -> dict[str, Any]:
 def quoted(lines: Sequence[str]) -> str:
     """Indent the last lines of a program for an error."""
     return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
+
+
+def unseen_run_dir(run_dir: str, host: str, worker: int) -> ClusterStartError:
+    """Return the error if a host does not see the run directory."""
+    return ClusterStartError(
+        "The run directory is not visible on every host under the same path.",
+        received=f"{run_dir}, which does not exist on {host} (worker {worker})",
+        fix="Pass `run_dir`, a folder of a file system that the hosts share.",
+    )
+
+
+def not_started(worker: int, host: str, why: str) -> ClusterStartError:
+    """Return the error if a host cannot start the program of a worker."""
+    return ClusterStartError(
+        f"Cannot start worker {worker} on {host}: {why}.",
+        fix="Check that the program exists and is executable, and that the run directory is writable.",
+    )

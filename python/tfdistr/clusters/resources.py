@@ -28,11 +28,7 @@ _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def check_cores(workers: int, cores_per_worker: Any) -> int | None:
-    """Check ``cores_per_worker``, which is None for a fair share, against the cores of this machine.
-
-    Raises:
-        ArgumentError: This machine has too few cores.
-    """
+    """Check ``cores_per_worker``, which is None for a fair share, against the cores of this machine."""
     cores = check_optional_int("cores_per_worker", cores_per_worker)
     _check_enough(workers, cores or 0, len(usable_cores()))
     return cores
@@ -50,14 +46,7 @@ def _check_enough(workers: int, each: int, available: int) -> None:
 def share_of(
     index: int, workers: int, cores_per_worker: int | None, *, by_slurm: bool = False
 ) -> dict[str, str]:
-    """Return the environment variable with the share of the cores of worker ``index`` on a machine.
-
-    Args:
-        index: The index of the worker among the workers of its machine.
-        workers: The number of workers of the machine.
-        cores_per_worker: The number of cores of each; None for a fair share.
-        by_slurm: Whether Slurm starts the worker. Most Slurm installations bind each task to its own cores.
-    """
+    """Return the variable with the share of the cores of worker ``index`` of a machine."""
     return {_SHARE: f"{index} {workers} {cores_per_worker or 0}" + f" {_BY_SLURM}" * by_slurm}
 
 
@@ -68,15 +57,7 @@ def _is_bound(words: list[str], usable: int) -> bool:
 
 
 def neighbours_together(cores: Sequence[int], folder: Path = _CPUS) -> list[int]:
-    """Sort cores so that the threads of one physical core are together, and the cores of one processor.
-
-    Linux may count the second thread of each core after the first threads of all. Workers that take numbers
-    in sequence would then share physical cores.
-
-    Args:
-        cores: Numbers of cores, as the system counts them.
-        folder: The folder in which Linux describes them. Without it the order is that of the numbers.
-    """
+    """Sort cores: the threads of one core together, which Linux may count far apart, then the processors."""
 
     def place(core: int) -> tuple[int, int, int]:
         try:
@@ -91,14 +72,7 @@ def neighbours_together(cores: Sequence[int], folder: Path = _CPUS) -> list[int]
 
 
 def take_cores() -> list[int]:
-    """Bind this worker to its share of the cores, with as many threads, before TensorFlow starts.
-
-    Returns:
-        The cores; all usable cores if no launcher has set a share, or if Slurm has bound this task to them.
-
-    Raises:
-        ArgumentError: This machine has too few cores.
-    """
+    """Bind this worker to its share of the cores, with as many threads, before TensorFlow starts."""
     usable = neighbours_together(usable_cores())
     words = os.environ.get(_SHARE, "").split()
     if not words or _is_bound(words, len(usable)):
@@ -135,13 +109,7 @@ def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def gpus_of_workers(gpus: Sequence[str], workers: int, each: int) -> tuple[str, ...]:
-    """Return CUDA_VISIBLE_DEVICES of each worker of a machine, whose workers have ``each`` GPUs of their own.
-
-    Args:
-        gpus: The GPUs of the machine, as in CUDA_VISIBLE_DEVICES; at least ``workers * each``.
-        workers: The number of workers.
-        each: The number of GPUs of a worker; 0 hides all GPUs.
-    """
+    """Return CUDA_VISIBLE_DEVICES of each worker of a machine, with ``each`` of its GPUs; 0 hides all."""
     shares = [gpus[index * each : (index + 1) * each] for index in range(workers)]
     return tuple(",".join(share) or NO_GPU for share in shares)
 

@@ -46,12 +46,7 @@ def for_r(value: Any) -> Any:
 
 
 def number_in_r(text: str) -> str:
-    """Return a formatted number in R syntax.
-
-    Example:
-        >>> number_in_r("nan"), number_in_r("0.5000")
-        ('NaN', '0.5000')
-    """
+    """Return a formatted number in R syntax, such as "NaN" for "nan"."""
     return _NOT_FINITE.get(text, text)
 
 
@@ -115,10 +110,7 @@ def check_pyarrow(name: str, of: str) -> None:
 
 
 def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
-    """Refuse an R object that is no array.
-
-        classes: The classes of the object, and those that it extends.
-    """
+    """Refuse an R object that is no array; ``classes`` are its own and those that it extends."""
     known = next((fix for of, fix in _CONVERSIONS.items() if of in classes), None)
     raise ArgumentError(
         f"`{name}` must hold numbers, logical values, text or a factor.",

@@ -24,15 +24,7 @@ _DISMISSAL = 5.0  # seconds that servers may take to answer the dismissal
 def join_servers(
     config: ClusterConfig, start_timeout: float
 ) -> tf.distribute.experimental.ParameterServerStrategy:
-    """Wait for all servers, and make the strategy of the chief.
-
-    Args:
-        start_timeout: Seconds that the servers may take to start.
-
-    Raises:
-        ClusterConfigError: This process is not the chief, or the cluster has no servers.
-        ClusterStartError: A server did not start in time.
-    """
+    """Wait for all servers, and make the strategy of the chief."""
     check_servers(config)
     if config.task.type != "chief":
         raise ClusterConfigError(
@@ -57,15 +49,7 @@ def join_servers(
 def parameter_server_strategy(
     start_timeout: float = 300.0,
 ) -> tf.distribute.experimental.ParameterServerStrategy:
-    """Return the strategy of the chief that TF_CONFIG describes, for a custom training loop.
-
-    Args:
-        start_timeout: Seconds that the servers may take to start.
-
-    Raises:
-        ClusterConfigError: TF_CONFIG is not valid, or does not describe the chief of parameter servers.
-        ClusterStartError: A server did not start in time.
-    """
+    """Return the strategy of the chief that TF_CONFIG describes, for a custom training loop."""
     config = cluster_from_env()
     if config is None:
         raise ClusterConfigError(

@@ -144,15 +144,7 @@ def _start_error(said: str, config: ClusterConfig) -> ClusterStartError:
 
 
 class Patience:
-    """The time limits of a server's wait for its chief, whose port answers while it runs.
-
-    Args:
-        start_timeout: Seconds until the chief must have started.
-        chief_timeout: Seconds for which the chief may be unreachable after that.
-
-    Attributes:
-        came: Whether the chief has been reachable.
-    """
+    """The time limits of a server's wait for its chief, whose port answers while it runs."""
 
     def __init__(self, address: str, start_timeout: float, chief_timeout: float) -> None:
         self._address = address

@@ -44,12 +44,8 @@ def check_optional_int(name: str, value: Any, *, minimum: int = 1) -> int | None
 
 def check_positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> float:
     """Return ``value`` as a float, if it is above 0; ``of`` is the error's unit, such as " of seconds"."""
-    try:
-        number = float(value)
-        valid = not isinstance(value, bool | str) and 0 < number < math.inf
-    except (TypeError, ValueError, OverflowError):
-        valid = False
-    if not valid:
+    number = _number(value)
+    if not 0 < number < math.inf:
         raise ArgumentError(
             f"`{name}` must be a number{of} above 0.",
             received=repr(value),
@@ -58,21 +54,25 @@ def check_positive(name: str, value: Any, *, of: str = "", example: str = "0.1")
     return number
 
 
-def check_fraction(name: str, value: Any) -> float:
+def check_fraction(name: str, value: object) -> float:
     """Return ``value`` as a float, if it is a number from 0 up to, but not 1."""
-    try:
-        number = float(value)
-        valid = not isinstance(value, bool | str) and 0 <= number < 1
-    except (TypeError, ValueError, OverflowError):
-        valid = False
-    if not valid:
+    number = _number(value)
+    if not 0 <= number < 1:
         raise ArgumentError(
             f"`{name}` must be a number from 0 to below 1.", received=repr(value), fix=f"Pass {name}=0.2."
         )
     return number
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str], *, fix: str | None = None) -> str:
+def _number(value: Any) -> float:
+    """Return a number as a float; NaN for anything else."""
+    try:
+        return math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def check_choice(name: str, value: object, choices: Sequence[str], *, fix: str | None = None) -> str:
     """Return ``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(
@@ -83,7 +83,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str], *, fix: str | No
     return value
 
 
-def check_bool(name: str, value: Any) -> bool:
+def check_bool(name: str, value: object) -> bool:
     """Return ``value``, if it is True or False."""
     if not isinstance(value, bool):
         raise ArgumentError(
@@ -92,7 +92,7 @@ def check_bool(name: str, value: Any) -> bool:
     return value
 
 
-def check_optional_path(name: str, value: Any) -> str | os.PathLike[str] | None:
+def check_optional_path(name: str, value: object) -> str | os.PathLike[str] | None:
     """Return ``value``, if it is None or the path of a file or folder."""
     if value is None or (isinstance(value, str | os.PathLike) and value != ""):
         return value
@@ -102,7 +102,7 @@ def check_optional_path(name: str, value: Any) -> str | os.PathLike[str] | None:
 
 
 def check_text(
-    name: str, value: Any, form: re.Pattern[str], *, rule: str, fix: str, longest: float = math.inf
+    name: str, value: object, form: re.Pattern[str], *, rule: str, fix: str, longest: float = math.inf
 ) -> str | None:
     """Return ``value``, if it is None or a text of this form; ``rule`` says what it must be."""
     if value is None or (isinstance(value, str) and form.fullmatch(value) and len(value) <= longest):
@@ -123,15 +123,7 @@ def check_optional_seconds(name: str, value: Any) -> float | None:
 def argument(
     check: Callable[..., Any], name: str, *limits: Any, default: Any, hidden: bool = False, **more_limits: Any
 ) -> Any:
-    """Make a field of an attrs class for a user argument. The field checks and converts the value.
-
-    Args:
-        check: Called as ``check(name, value, *limits, **more_limits)``; returns the value of the field.
-        name: The name of the argument, for the error.
-        limits: Further arguments of the check.
-        default: The value if the user passes none.
-        hidden: Stored in the field's metadata.
-    """
+    """Make a field of an attrs class for a user argument, which ``check`` checks and converts."""
     return attrs.field(
         default=default,
         converter=lambda value: check(name, value, *limits, **more_limits),

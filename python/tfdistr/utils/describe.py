@@ -52,12 +52,7 @@ def describe(value: Any) -> str:
 
 
 def call_text(name: str, options: Any) -> str:
-    """Return the call that makes an attrs object with options, without those that have their defaults.
-
-    Args:
-        name: The name of the function.
-        options: The object.
-    """
+    """Return the call that makes an attrs object with options, without those that have their defaults."""
     fields = attrs.fields(type(options))
     given = {field.name: getattr(options, field.name) for field in fields}
     words = [

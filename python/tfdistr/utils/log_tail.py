@@ -40,13 +40,7 @@ class LineReader:
 
 
 class Tail:
-    """A reader of the lines that other processes append to a file.
-
-    The file need not exist yet. The lines are those of `LineReader`.
-
-    Attributes:
-        lost: Whether the file has gone after lines were read from it.
-    """
+    """A reader of the lines that other processes append to a file, which need not exist yet."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -33,28 +34,23 @@ def find_package(name: str) -> tuple[str | None, str | None]:
 
 
 def check_installed() -> None:
-    """Check the versions of TensorFlow and Keras, before a process imports them.
-
-    A package that is not installed under its usual name is checked when it is imported.
-
-    Raises:
-        VersionError: tfdistr does not work with one of the versions.
-    """
+    """Check the versions of TensorFlow and Keras, before a process imports them."""
     installed = {name: version_of(*PACKAGES[name.lower()]) for name in SUPPORTED if name.lower() in PACKAGES}
     check({name: version for name, version in installed.items() if version is not None})
 
 
-def _missing(what: str, package: str, fix: str) -> ArgumentError:
-    return ArgumentError(f"{what} needs {package}.", received=f"no {package}", fix=fix)
+def _needed(module: str, what: str, fix: str) -> Any:
+    """Import a module of a package that only ``what`` needs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ArgumentError(f"{what} needs {package}.", received=f"no {package}", fix=fix) from error
 
 
 def data_frame(rows: Any, columns: list[str]) -> Any:
     """Make a pandas data frame."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise _missing("to_frame()", "pandas", "pip install 'tfdistr[frame]'") from error
-    return pandas.DataFrame(rows, columns=columns)
+    return _needed("pandas", "to_frame()", "pip install 'tfdistr[frame]'").DataFrame(rows, columns=columns)
 
 
 def tensorflow_datasets() -> Any:
@@ -78,27 +74,16 @@ def tensorflow_datasets() -> Any:
 
 def figure(width: float, height: float) -> Any:
     """Make an empty matplotlib figure. The size is in inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise _missing("plot()", "matplotlib", "pip install 'tfdistr[plot]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    made = _needed("matplotlib.figure", "plot()", "pip install 'tfdistr[plot]'")
+    return made.Figure(figsize=(width, height), layout="constrained")
 
 
 def parquet(what: str) -> tuple[Any, Any]:
     """Import pyarrow and its module for parquet files. ``what`` names the feature that needs them."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise _missing(what, "pyarrow", "pip install 'tfdistr[parquet]'") from error
-    return pyarrow, pyarrow.parquet
+    fix = "pip install 'tfdistr[parquet]'"
+    return _needed("pyarrow", what, fix), _needed("pyarrow.parquet", what, fix)
 
 
 def array_record(what: str) -> Any:
     """Import the module of array_record that reads files. ``what`` names the feature that needs it."""
-    try:
-        from array_record.python import array_record_module
-    except ImportError as error:
-        raise _missing(what, "array_record", "pip install array_record") from error
-    return array_record_module
+    return _needed("array_record.python.array_record_module", what, "pip install array_record")

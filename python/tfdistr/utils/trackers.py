@@ -37,12 +37,7 @@ def check_not_sent(callbacks: Any) -> None:
 
 
 def end_runs(status: str, seconds: float = 60.0) -> None:
-    """End the runs that were started in this process: a worker's process skips the libraries' own exit.
-
-    Args:
-        status: "FINISHED", "FAILED", or "KILLED" for a preempted job.
-        seconds: The time limit of each library. A library without its server would retry for minutes.
-    """
+    """End the runs of this process with ``status``: a worker's process skips the libraries' own exit."""
     for library, end_of in (("mlflow", _end_of_mlflow), ("wandb", _end_of_wandb)):
         module = sys.modules.get(library)
         end = end_of(module, status) if module is not None else None

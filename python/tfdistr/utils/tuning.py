@@ -70,13 +70,7 @@ def choose_kernels() -> None:
 
 
 def tune_this_process(*, exact: bool = False) -> None:
-    """Tune this process with settings that still have an effect, unless tfdistr has started it.
-
-    If TensorFlow was loaded without oneDNN, before tfdistr, log once how to make it faster.
-
-    Args:
-        exact: Whether the results must be bitwise identical to those of other processes.
-    """
+    """Tune this process with settings that still have an effect; ``exact`` asks for the same bits."""
     if TUNING in os.environ:
         return
     os.environ[TUNING] = "1"

@@ -28,13 +28,7 @@ _GENERATED = "__autograph_generated_file"  # the user cannot read what TensorFlo
 
 
 def warn(message: str, category: str | None = None, *, worker: int | None = None) -> None:
-    """Warn the user, as Python does.
-
-    Args:
-        message: What the user should know.
-        category: "batch_loss" for a ``BatchLossWarning``.
-        worker: Index of the worker whose user code has warned; None if tfdistr warns.
-    """
+    """Warn the user, as Python does; ``worker`` is the index of the worker whose user code has warned."""
     given = _CLASSES.get(category or "", TfdistrWarning)
     warnings.warn(given(message, worker=worker), stacklevel=_level_of_user())
 

@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -83,67 +84,70 @@ def test_a_hostfile(tmp_path, text, hosts, each):
     assert (made.hosts, made.workers_per_host) == (hosts, each)
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "received", "fix"),
-    [
-        (
-            "a\na\n",
-            "Each line of a hostfile must have one host, which no other line has.",
-            "line 2 of {file}: a",
-            "Write it like: node-1 slots=2",
-        ),
-        (
-            "a slots=2\nb\n",
-            "A hostfile must have at least one host, and the same number of workers for all.",
-            "a: 2, b: no number",
-            "Write a host on each line, each with the same slots=, or without it.",
-        ),
-        (
-            "# nobody\n",
-            "A hostfile must have at least one host, and the same number of workers for all.",
-            "{file} without a host",
-            "Write a host on each line, each with the same slots=, or without it.",
-        ),
-    ],
-)
-def test_a_hostfile_that_is_refused(tmp_path, text, message, received, fix):
-    file = tmp_path / "hosts"
-    file.write_text(text)
-    with pytest.raises(ArgumentError) as caught:
-        cluster(hostfile=str(file))
-    error = caught.value
-    assert (error.message, error.received, error.fix) == (message, received.format(file=file), fix)
+def of_file(text: str) -> dict[str, Any]:
+    """The options of a file with this text."""
+    Path("job.toml").write_text(text)
+    return read_config("job.toml", Script)
+
+
+def of_hostfile(text: str, **options: Any) -> Any:
+    Path("hosts").write_text(text)
+    return cluster(hostfile="hosts", **options)
+
+
+def script(**options: Any) -> Script:
+    Path("a.py").touch()
+    return Script(script="a.py", **options)
+
+
+SAME = "A hostfile must have at least one host, and the same number of workers for all."
+SLOTS = "Write a host on each line, each with the same slots=, or without it."
+LIST = "`arguments` must be a list of text: the arguments of the script."
+EPOCHS = 'Pass arguments=["--epochs", "2"], for example.'
 
 
 @pytest.mark.parametrize(
-    ("options", "message", "received", "fix"),
+    ("call", "lines"),
     [
-        (
-            {"workers": 4, "workers_per_host": 2},
+        (lambda: of_hostfile("a\na\n"), (
+            "Each line of a hostfile must have one host, which no other line has.", "line 2 of hosts: a",
+            "Write it like: node-1 slots=2")),
+        (lambda: of_hostfile("a slots=2\nb\n"), (SAME, "a: 2, b: no number", SLOTS)),
+        (lambda: of_hostfile("# nobody\n"), (SAME, "hosts without a host", SLOTS)),
+        (lambda: cluster(workers=4, workers_per_host=2), (
             "`workers` must be `workers_per_host` times the number of hosts.",
-            "workers=4, workers_per_host=2, and 1 host",
-            "Pass workers=2, or leave it out.",
-        ),
-        (
-            {"hosts": ["a"], "hostfile": "hosts"},
-            "Give the hosts as a list or as a file, not as both.",
-            "hosts=['a'] and hostfile='hosts'",
-            "Leave one of them out.",
-        ),
-        (
-            {"hostfile": "no-such-file"},
-            "`hostfile` must name a file that can be read.",
-            "no-such-file: No such file or directory",
-            "Write a host on each line: node-1 slots=2",
-        ),
-        ({"hostfile": 5}, "`hostfile` must be a path.", "5", 'Pass hostfile="results", for example.'),
+            "workers=4, workers_per_host=2, and 1 host", "Pass workers=2, or leave it out.")),
+        (lambda: cluster(hosts=["a"], hostfile="hosts"), (
+            "Give the hosts as a list or as a file, not as both.", "hosts=['a'] and hostfile='hosts'",
+            "Leave one of them out.")),
+        (lambda: cluster(hostfile="none"), (
+            "`hostfile` must name a file that can be read.", "none: No such file or directory",
+            "Write a host on each line: node-1 slots=2")),
+        (lambda: cluster(hostfile=5), (
+            "`hostfile` must be a path.", "5", 'Pass hostfile="results", for example.')),
+        (lambda: script(arguments="--epochs 2"), (LIST, "'--epochs 2'", EPOCHS)),
+        (lambda: script(arguments=[1]), (LIST, "[1]", EPOCHS)),
+        (lambda: script(arguments=5), (LIST, "5", EPOCHS)),
+        (lambda: of_file("wrokers = 4"), (
+            f"The options of a file are {', '.join(field.name for field in attrs.fields(Script))}.",
+            "wrokers in job.toml", "Correct the name, or remove it.")),
+        (lambda: of_file("workers = "), (
+            "The file of `--config` must be TOML.",
+            "job.toml: Invalid value (at end of document)", "Write it like: workers = 4")),
+        (lambda: read_config("none", Script), (
+            "`--config` must name a file that can be read.", "none: No such file or directory",
+            "Write a file with lines such as: workers = 4")),
+        (lambda: script(**of_file('env = "A=1"')), (
+            "`env` must map the names of environment variables to their values.", "an object of class str",
+            'Pass for example env={"OMP_NUM_THREADS": "1"}.')),
     ],
-)
-def test_workers_that_are_refused(options, message, received, fix):
+)  # fmt: skip
+def test_what_is_refused(call, lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ArgumentError) as caught:
-        cluster(**options)
+        call()
     error = caught.value
-    assert (error.message, error.received, error.fix) == (message, received, fix)
+    assert (error.message, error.received, error.fix) == lines
 
 
 def test_slots_and_another_number_of_workers(tmp_path):
@@ -155,16 +159,6 @@ def test_slots_and_another_number_of_workers(tmp_path):
     assert caught.value.received == "workers=2, workers_per_host=2, and 2 hosts"
     assert caught.value.fix == "Pass workers=4, or leave it out."
     assert cluster(hostfile=str(file), workers_per_host=3).workers == 6
-
-
-@pytest.mark.parametrize("arguments", ["--epochs 2", [1], 5])
-def test_arguments_that_are_no_list_of_text(tmp_path, arguments):
-    script = tmp_path / "a.py"
-    script.touch()
-    with pytest.raises(ArgumentError) as caught:
-        Script(script=str(script), arguments=arguments)
-    assert caught.value.message == "`arguments` must be a list of text: the arguments of the script."
-    assert caught.value.received == repr(arguments)
 
 
 ALL = """\
@@ -195,42 +189,6 @@ def test_a_file_of_options(tmp_path, monkeypatch):
     assert (script.workers, script.start_timeout, script.max_restarts) == (4, 12.5, 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "received", "fix"),
-    [
-        (
-            "workers = ",
-            "The file of `--config` must be TOML.",
-            "{file}: Invalid value",
-            "Write it like: workers = 4",
-        ),
-        (
-            "wrokers = 4",
-            f"The options of a file are {', '.join(field.name for field in attrs.fields(Script))}.",
-            "wrokers in {file}",
-            "Correct the name, or remove it.",
-        ),
-    ],
-)  # fmt: skip
-def test_a_file_of_options_that_is_refused(tmp_path, text, message, received, fix):
-    file = tmp_path / "job.toml"
-    file.write_text(text)
-    with pytest.raises(ArgumentError) as caught:
-        read_config(str(file), Script)
-    error = caught.value
-    assert (error.message, error.fix) == (message, fix)
-    assert str(error.received).startswith(received.format(file=file))
-
-
-def test_no_such_file_of_options():
-    with pytest.raises(ArgumentError) as caught:
-        read_config("no-such-file", Script)
-    error = caught.value
-    assert error.message == "`--config` must name a file that can be read."
-    assert error.received == "no-such-file: No such file or directory"
-    assert error.fix == "Write a file with lines such as: workers = 4"
-
-
 def test_flags_win_over_the_file(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(
@@ -243,13 +201,6 @@ def test_flags_win_over_the_file(tmp_path, monkeypatch, capfd):
     assert "[worker 0] 1 1 3 ['--x']" in capfd.readouterr().out
     assert run(["run", "--config", "my.toml", "train.py", "--y"]) == 0
     assert "[worker 0] 1 1 2 ['--y']" in capfd.readouterr().out
-
-
-def test_a_file_whose_variables_are_no_table(tmp_path, capsys):
-    file = tmp_path / "job.toml"
-    file.write_text('env = "A=1"\n')
-    assert run(["run", "--config", str(file)]) == 2
-    assert capsys.readouterr().err.startswith("`env` must map the names of environment variables")
 
 
 @attrs.frozen(kw_only=True, field_transformer=with_checks)

@@ -47,8 +47,9 @@ def test_the_verdict(weights, ok):
 
 
 def test_the_plan_of_a_test_on_hosts():
-    one, many = plan(Workers(hosts=["a", "b"], communication="mpi"))
+    (_, one), (words, many) = plan(Workers(hosts=["a", "b"], communication="mpi"))
     strategy = tfdistr.multi_worker_mirrored(communication="mpi")
-    assert (one.cluster.workers, one.arguments.get("strategy")) == (1, None)
-    assert (many.cluster.workers, many.arguments) == (2, {**one.arguments, "strategy": strategy})
-    assert many.words == "Training on 2 workers of the hosts ..."
+    assert (one["cluster"].workers, one.get("strategy")) == (1, None)
+    assert many["cluster"].workers == 2
+    assert many == {**one, "cluster": many["cluster"], "strategy": strategy}
+    assert words == "Training on 2 workers of the hosts ..."

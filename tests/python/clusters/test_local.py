@@ -15,7 +15,7 @@ from slow import mostly_slow
 import tfdistr
 from tfdistr.clusters import worker_process
 from tfdistr.clusters.local.cluster import describe_local_cluster, local_cluster
-from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.errors import ClusterStartError
 from tfdistr.network import ports
 from tfdistr.network.loopback import keep_to_loopback
 from tfdistr.network.ports import free_ports
@@ -25,26 +25,6 @@ from tfdistr.supervision.supervisor import run_workers
 from tfdistr.utils import processes
 
 WORKER = WORKERS / "worker.py"
-
-
-@pytest.mark.parametrize(
-    ("env", "rule"),
-    [
-        (["A=1"], "`env` must map the names of environment variables to their values."),
-        ({"": "1"}, "Each name in `env` must be the name of an environment variable."),
-        ({"TF_CONFIG": "{}"}, "`env` must not set TF_CONFIG: the launcher gives each worker its own."),
-        ({"TFDISTR_PARENT_PID": "1"}, "`env` must not set TFDISTR_PARENT_PID: the launcher gives"),
-        ({"A": 1}, "`env` must give A a value that is text."),
-        ({"A": "\0"}, "`env` must give A a value that is text."),
-    ],
-)
-def test_env_is_text_to_text(env: Any, rule: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        local_cluster(env=env)
-    message = str(caught.value)
-    assert message.startswith(rule)
-    assert "\nReceived: " in message
-    assert "\nFix: " in message
 
 
 def test_ports_are_different_free_and_out_of_the_kernels_way() -> None:

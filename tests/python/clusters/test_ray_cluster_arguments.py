@@ -24,13 +24,8 @@ from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(60)
 PLACED = {
-    "node": "f7",
-    "address": "10.0.0.1",
-    "host": "a",
-    "python": sys.executable,
-    "core": "/x",
-    "sees": True,
-}
+    "node": "f7", "address": "10.0.0.1", "host": "a", "python": sys.executable, "core": "/x", "sees": True,
+}  # fmt: skip
 
 
 def test_the_resources_of_a_worker() -> None:
@@ -226,41 +221,71 @@ def test_what_ray_refuses(
     assert str(error).splitlines() == lines
 
 
-def test_a_node_without_the_run_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    error = fail(monkeypatch, tmp_path, {"placed": [PLACED, {**PLACED, "host": "b", "sees": False}]})
+STARTED = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}
+CHECK = (
+    "Fix: Check that the node runs (ray status). Pass failures=on_failure(max_restarts=3) and "
+    "`checkpoint_every` to resume from the last checkpoint on the remaining nodes."
+)
+
+
+def lost(what: str) -> dict[str, Any]:
+    return {"rank": 1, "lost": what, "node": "f7", "why": "The actor died."}
+
+
+@pytest.mark.parametrize(
+    ("said", "place", "lines"),
+    [
+        (
+            [{"placed": [PLACED, {**PLACED, "host": "b", "sees": False}]}], (1, "b"),
+            ["The run directory is not visible on every host under the same path.",
+             "Received: {run}, which does not exist on b (worker 1)",
+             "Fix: Pass `run_dir`, a folder of a file system that the hosts share."],
+        ),
+        (
+            [{"placed": [PLACED, {**PLACED, "host": "b", "core": None}]}], (1, "b"),
+            ["Each Ray node must have tfdistr.", "Received: none on b (worker 1)",
+             "Fix: Install it there as here, or name it in runtime_env={'pip': [...]}."],
+        ),
+        (
+            [STARTED, {"rank": 1, "lines": [f'{MARK}{{"failed": "no such file"}}'], "ended": True}], (1, "a"),
+            ["Cannot start worker 1 on a: no such file.",
+             "Fix: Check that the program exists and is executable, and that the run directory is writable."],
+        ),
+        (
+            [STARTED, lost("node")], (1, "a"),
+            ["Worker 1 of 2 on a was lost with Ray node f7.", "", "Ray says:", "  The actor died.", "",
+             "Its log: {run}/logs/worker-1.log", CHECK],
+        ),
+        (
+            [STARTED, lost("actor")], (1, "a"),
+            ["Worker 1 of 2 on a was lost with its Ray actor on node f7.", "", "Ray says:",
+             "  The actor died.", "", "Its log: {run}/logs/worker-1.log", CHECK],
+        ),
+    ],
+)  # fmt: skip
+def test_a_worker_that_cannot_start_or_is_lost(
+    said: list[dict[str, Any]], place: tuple[int, str], lines: list[str], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    error = fail(monkeypatch, tmp_path, *said)
+    assert str(error).splitlines() == [line.replace("{run}", str(tmp_path / "run")) for line in lines]
+    assert (error.worker, error.host) == place
+
+
+def test_a_driver_that_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    error = fail(monkeypatch, tmp_path, then="print('no head', file=sys.stderr); sys.exit(3)")
     assert str(error).splitlines() == [
-        "The run directory is not visible on every host under the same path.",
-        f"Received: {tmp_path / 'run'}, which does not exist on b (worker 1)",
-        "Fix: Pass `run_dir`, a folder of a file system that the hosts share.",
-    ]
-    assert (error.worker, error.host) == (1, "b")
-
-
-def test_a_node_without_tfdistr(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    error = fail(monkeypatch, tmp_path, {"placed": [PLACED, {**PLACED, "host": "b", "core": None}]})
-    assert str(error).splitlines() == [
-        "Each Ray node must have tfdistr.",
-        "Received: none on b (worker 1)",
-        "Fix: Install it there as here, or name it in runtime_env={'pip': [...]}.",
-    ]
-
-
-def test_a_worker_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    failed = 'tfdistr-rank {"failed": "no such file"}'
-    placed = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}
-    error = fail(monkeypatch, tmp_path, placed, {"rank": 1, "lines": [failed], "ended": True})
-    assert str(error).splitlines() == [
-        "Cannot start worker 1 on a: no such file.",
-        "Fix: Check that the program exists and is executable, and that the run directory is writable.",
-    ]
+        "The workers were lost with their connection to Ray, which exited with status 3.", "",
+        "Its last lines:", "  no head", "Fix: Check that Ray's head node runs and is reachable (ray status).",
+    ]  # fmt: skip
 
 
 def test_workers_that_other_machines_reach_are_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     placed = {"placed": [{**PLACED, "port": 2224}, {**PLACED, "port": 2225}]}
-    said = [f'tfdistr-rank {{"open_because": "there is no C compiler", "rank": {rank}}}' for rank in range(2)]
-    last = 'tfdistr-rank {"failed": "no such file"}'
+    said = [f'{MARK}{{"open_because": "there is no C compiler", "rank": {rank}}}' for rank in range(2)]
+    last = f'{MARK}{{"failed": "no such file"}}'
     fail(
         monkeypatch, tmp_path, placed, {"rank": 0, "lines": said[:1], "ended": False},
         {"rank": 1, "lines": [said[1], last], "ended": True},
@@ -307,34 +332,3 @@ def test_the_guard_of_a_worker_says_why_other_machines_reach_it(
     assert [each["open_because"] for each in said if "open_because" in each] == [reason] * bool(reason)
     expected = f"tfdistr: this worker listens on all interfaces of its host: {reason}.\n" if reason else ""
     assert log == expected
-
-
-def test_a_driver_that_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    error = fail(monkeypatch, tmp_path, then="print('no head', file=sys.stderr); sys.exit(3)")
-    assert str(error).splitlines() == [
-        "The workers were lost with their connection to Ray, which exited with status 3.",
-        "",
-        "Its last lines:",
-        "  no head",
-        "Fix: Check that Ray's head node runs and is reachable (ray status).",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("lost", "what"), [("node", "with Ray node f7"), ("actor", "with its Ray actor on node f7")]
-)
-def test_a_worker_that_is_lost(lost: str, what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    placed = {"placed": [{**PLACED, "port": 2222}, {**PLACED, "port": 2223}]}
-    message = {"rank": 1, "lost": lost, "node": "f7", "why": "The actor died."}
-    error = fail(monkeypatch, tmp_path, placed, message)
-    assert str(error).splitlines() == [
-        f"Worker 1 of 2 on a was lost {what}.",
-        "",
-        "Ray says:",
-        "  The actor died.",
-        "",
-        f"Its log: {tmp_path / 'run' / 'logs' / 'worker-1.log'}",
-        "Fix: Check that the node runs (ray status). Pass failures=on_failure(max_restarts=3) and "
-        "`checkpoint_every` to resume from the last checkpoint on the remaining nodes.",
-    ]
-    assert (error.worker, error.host) == (1, "a")

@@ -27,21 +27,25 @@ TOKEN = "s3cr3t"
 
 
 @pytest.mark.parametrize(
-    ("env", "received"),
+    ("env", "rule", "received"),
     [
-        ([f"TOKEN={TOKEN}"], "an object of class list"),
-        ({"TOKEN": [TOKEN]}, "an object of class list"),
-        ({"TOKEN": f"{TOKEN}\0"}, "text with a null character"),
-        ({f"TOKEN={TOKEN}": "1"}, '"TOKEN=..."'),
-        ({"TF_CONFIG": TOKEN}, "env with TF_CONFIG"),
+        ([f"TOKEN={TOKEN}"], "`env` must map the names of environment variables", "an object of class list"),
+        ({"TOKEN": [TOKEN]}, "`env` must give TOKEN a value that is text", "an object of class list"),
+        ({"TOKEN": f"{TOKEN}\0"}, "`env` must give TOKEN a value that is text", "text with a null character"),
+        ({f"TOKEN={TOKEN}": "1"}, "Each name in `env` must be the name of", '"TOKEN=..."'),
+        ({"": TOKEN}, "Each name in `env` must be the name of", '""'),
+        ({"TF_CONFIG": TOKEN}, "`env` must not set TF_CONFIG: the launcher", "env with TF_CONFIG"),
+        ({"TFDISTR_PARENT_PID": TOKEN}, "`env` must not set TFDISTR_PARENT_PID: the launcher",
+         "env with TFDISTR_PARENT_PID"),
     ],
-)
-def test_errors_do_not_show_the_environment(env: Any, received: str) -> None:
+)  # fmt: skip
+def test_errors_do_not_show_the_environment(env: Any, rule: str, received: str) -> None:
     hosts = lambda: ssh_cluster(["a"], env=env)  # noqa: E731
     for make in (lambda: local_cluster(env=env), lambda: ray_cluster(env=env), hosts):
         with pytest.raises(ArgumentError) as caught:
             make()
-        assert caught.value.received == received
+        assert caught.value.message.startswith(rule)
+        assert (caught.value.received, bool(caught.value.fix)) == (received, True)
         assert TOKEN not in str(caught.value)
 
 

@@ -13,13 +13,12 @@ import pytest
 
 import tfdistr
 from tfdistr._version import __version__
-from tfdistr.clusters.hosts import name_of_host
 from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh import cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
 from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
 from tfdistr.clusters.ssh.host_facts import versions
-from tfdistr.clusters.ssh.survey import Answer, ask, marker_in, refuse
+from tfdistr.clusters.ssh.survey import Answer, ask, marker_in, name_of_host, refuse
 from tfdistr.clusters.ssh.workers import Tunnels
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
 from tfdistr.jobs.run_dir import temporary_run_dir
@@ -193,20 +192,6 @@ def test_an_interrupt_ends_the_survey(tmp_path: Path, monkeypatch: pytest.Monkey
     assert time.monotonic() - began < 20
 
 
-def test_too_few_free_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [12345]}
-    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: [Answer("localhost", facts)])
-    cluster = ssh_cluster(["localhost"], workers_per_host=2)
-    with pytest.raises(ClusterStartError) as caught:
-        cluster.start([sys.executable], tmp_path)
-    assert str(caught.value).splitlines() == [
-        "Each host must have a free port for each worker.",
-        "Received: too few on localhost",
-        "Fix: Start fewer workers there, or end programs that listen on many ports.",
-    ]
-    assert (caught.value.worker, caught.value.host) == (0, "localhost")
-
-
 def of_gpus(*gpus: str) -> dict[str, Any]:
     return {
         "versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1, 2], "core": "/core",
@@ -214,18 +199,32 @@ def of_gpus(*gpus: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_host_with_too_few_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Answer("a", of_gpus("0", "1")), Answer("me@b", of_gpus("0"))]
-    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: found)
-    cluster = ssh_cluster(["a", "me@b"], workers_per_host=2, gpus_per_worker=1)
+@pytest.mark.parametrize(
+    ("answers", "options", "place", "lines"),
+    [
+        ([Answer("localhost", {**of_gpus(), "ports": [12345]})], {"workers_per_host": 2}, (0, "localhost"), [
+            "Each host must have a free port for each worker.", "Received: too few on localhost",
+            "Fix: Start fewer workers there, or end programs that listen on many ports."]),
+        ([Answer("a", of_gpus("0", "1")), Answer("me@b", of_gpus("0"))],
+         {"workers_per_host": 2, "gpus_per_worker": 1}, (2, "me@b"), [
+            "`gpus_per_worker` times the workers of a host must be at most its visible GPUs.",
+            "Received: me@b: 2 workers with 1 each, and 1 visible GPU (nvidia-smi, CUDA_VISIBLE_DEVICES)",
+            "Fix: Ask for fewer GPUs or workers, or leave the host out."]),
+        ([Answer("localhost", of_gpus())], {"ssh": "/", "warm": False}, (None, None), [
+            "ssh must be a program that this machine can run.",
+            "Received: [Errno 13] Permission denied: '/'", "Fix: Install ssh, or pass `ssh`, its path."]),
+    ],
+)  # fmt: skip
+def test_hosts_on_which_workers_cannot_start(
+    answers: list[Answer], options: dict[str, Any], place: tuple[int, str], lines: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: answers)
+    cluster = ssh_cluster([answer.host for answer in answers], **options)
     with pytest.raises(ClusterStartError) as caught:
         cluster.start([sys.executable], tmp_path)
-    assert str(caught.value).splitlines() == [
-        "`gpus_per_worker` times the workers of a host must be at most its visible GPUs.",
-        "Received: me@b: 2 workers with 1 each, and 1 visible GPU (nvidia-smi, CUDA_VISIBLE_DEVICES)",
-        "Fix: Ask for fewer GPUs or workers, or leave the host out.",
-    ]
-    assert (caught.value.worker, caught.value.host) == (2, "me@b")
+    assert str(caught.value).splitlines() == lines
+    assert (caught.value.worker, caught.value.host) == place
 
 
 @pytest.mark.parametrize(
@@ -247,40 +246,9 @@ def test_each_worker_sees_its_own_gpus(
     assert [remote.spec["env"].get("CUDA_VISIBLE_DEVICES") for remote in started] == seen
 
 
-@pytest.mark.parametrize(
-    ("hosts", "arguments", "lines"),
-    [
-        (["a", "b"], {"workers": 3}, [
-            "`workers` must be a multiple of the number of hosts.", "Received: workers=3, and 2 hosts",
-            "Fix: Pass workers=2, or leave it out."]),
-        (["a", "b"], {"workers": 2, "workers_per_host": 2}, [
-            "`workers` must be `workers_per_host` times the number of hosts.",
-            "Received: workers=2, workers_per_host=2, and 2 hosts", "Fix: Pass workers=4, or leave it out."]),
-    ],
-)  # fmt: skip
-def test_numbers_of_workers_that_contradict_each_other(
-    hosts: list[str], arguments: dict[str, int], lines: list[str]
-) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        ssh_cluster(hosts, **arguments)
-    assert str(caught.value).splitlines() == lines
-
-
 def test_the_workers_of_all_hosts() -> None:
     assert ssh_cluster(["a", "b"], workers=6).workers_per_host == 3
     assert ssh_cluster(["a", "b"], workers=6, workers_per_host=3).workers == 6
-
-
-def test_a_program_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1], "core": "/core"}
-    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: [Answer("localhost", facts)])
-    with pytest.raises(ClusterStartError) as caught:
-        ssh_cluster(["localhost"], ssh=str(tmp_path), warm=False).start([sys.executable], tmp_path)
-    assert str(caught.value).splitlines() == [
-        "ssh must be a program that this machine can run.",
-        f"Received: [Errno 13] Permission denied: '{tmp_path}'",
-        "Fix: Install ssh, or pass `ssh`, its path.",
-    ]
 
 
 def test_tunnels_need_ports_that_are_free_on_all_hosts(

@@ -227,7 +227,7 @@ def test_an_arrayrecord_file_that_is_not_whole(tmp_path):
 
 def test_array_record_that_is_not_installed(tmp_path, monkeypatch):
     files = arrayrecord(tmp_path)
-    monkeypatch.setitem(sys.modules, "array_record.python", None)
+    monkeypatch.setitem(sys.modules, "array_record.python.array_record_module", None)
     assert refused(**files.arguments) == [
         'load_dataset("arrayrecord") needs array_record.',
         "Received: no array_record",

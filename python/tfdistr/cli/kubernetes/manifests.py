@@ -14,6 +14,8 @@ from tfdistr.errors import STOPPED_STATUS, ArgumentError
 from tfdistr.rendezvous.pods import HOSTS, PORT, RUN_DIR, WORKERS
 from tfdistr.utils.trusted_files import create_private
 
+#: An object of Kubernetes, or a part of one.
+Manifest = dict[str, Any]
 _LISTENS = 2222
 _SCRIPTS, _VOLUME, _MESSAGE = "/mnt/script", "/mnt/volume", "/mnt/message"
 _QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
@@ -76,7 +78,7 @@ def kubernetes_manifests(
     return objects(Pods(**given))
 
 
-def objects(pods: Pods) -> list[dict[str, Any]]:
+def objects(pods: Pods) -> list[Manifest]:
     """The objects that run a script, in the order in which they are made."""
     made = [] if pods.in_image else [_config_map(pods)]
     made += [_secret(pods)] if pods.secret_variables else []
@@ -112,14 +114,14 @@ def labels(pods: Pods) -> dict[str, str]:
     return {"app.kubernetes.io/name": "tfdistr", "app.kubernetes.io/instance": pods.name}
 
 
-def _object(version: str, kind: str, pods: Pods, **members: Any) -> dict[str, Any]:
+def _object(version: str, kind: str, pods: Pods, **members: Any) -> Manifest:
     metadata = {"name": pods.name, "labels": labels(pods)}
     if pods.namespace is not None:
         metadata["namespace"] = pods.namespace
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **members}
 
 
-def _config_map(pods: Pods) -> dict[str, Any]:
+def _config_map(pods: Pods) -> Manifest:
     content = Path(pods.script).read_bytes()
     try:
         return _object("v1", "ConfigMap", pods, data={"script": content.decode("utf-8")})
@@ -127,26 +129,26 @@ def _config_map(pods: Pods) -> dict[str, Any]:
         return _object("v1", "ConfigMap", pods, binaryData={"script": base64.b64encode(content).decode()})
 
 
-def _secret(pods: Pods) -> dict[str, Any]:
+def _secret(pods: Pods) -> Manifest:
     data = {name: base64.b64encode(value.encode()).decode() for name, value in pods.secret_variables.items()}
     return _object("v1", "Secret", pods, type="Opaque", data=data)
 
 
-def _service(pods: Pods) -> dict[str, Any]:
+def _service(pods: Pods) -> Manifest:
     # Names resolve before pods are ready: the workers wait for each other.
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels(pods),
             "ports": [{"name": "worker", "port": _LISTENS}]}  # fmt: skip
     return _object("v1", "Service", pods, spec=spec)
 
 
-def _network_policy(pods: Pods) -> dict[str, Any]:
+def _network_policy(pods: Pods) -> Manifest:
     # TensorFlow's server lets in whoever reaches it.
     same_job = {"podSelector": {"matchLabels": labels(pods)}}
     spec = {**same_job, "policyTypes": ["Ingress"], "ingress": [{"from": [same_job]}]}
     return _object("networking.k8s.io/v1", "NetworkPolicy", pods, spec=spec)
 
 
-def _job(pods: Pods) -> dict[str, Any]:
+def _job(pods: Pods) -> Manifest:
     ignored = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "Ignore", "onExitCodes": {
@@ -159,7 +161,7 @@ def _job(pods: Pods) -> dict[str, Any]:
     return _object("batch/v1", "Job", pods, spec=spec)
 
 
-def _pod(pods: Pods) -> dict[str, Any]:
+def _pod(pods: Pods) -> Manifest:
     volumes, mounts = [], []
     if not pods.in_image:
         items = [{"key": "script", "path": Path(pods.script).name}]
@@ -179,7 +181,7 @@ def _pod(pods: Pods) -> dict[str, Any]:
     }
 
 
-def _container(pods: Pods, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+def _container(pods: Pods, mounts: list[Manifest]) -> Manifest:
     script = pods.script if pods.in_image else f"{_SCRIPTS}/{Path(pods.script).name}"
     command = ["python", "-m", "tfdistr", "kubernetes", "worker", script, *pods.arguments]
     return {
@@ -194,13 +196,13 @@ def _container(pods: Pods, mounts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _environment(pods: Pods) -> list[dict[str, Any]]:
+def _environment(pods: Pods) -> list[Manifest]:
     threads = dict.fromkeys(_POOLS, str(pods.cores_per_worker)) if pods.cores_per_worker else {}
     place = {WORKERS: str(pods.workers), HOSTS: f"{pods.name}-{{index}}.{pods.name}", PORT: str(_LISTENS),
            MESSAGE: _MESSAGE}  # fmt: skip
     if pods.run_dir is not None:
         place[RUN_DIR] = f"{_VOLUME}/{pods.run_dir}"
-    sources: dict[str, dict[str, Any]] = {}
+    sources: dict[str, Manifest] = {}
     for name, value in {**_QUIET, **threads, **pods.env}.items():
         sources[name] = {"value": _unexpanded(value)}
     for name in pods.secret_variables:
@@ -210,7 +212,7 @@ def _environment(pods: Pods) -> list[dict[str, Any]]:
     return [{"name": name, **source} for name, source in sources.items()]
 
 
-def _resources(pods: Pods) -> dict[str, Any]:
+def _resources(pods: Pods) -> Manifest:
     amounts: dict[str, str] = {}
     if pods.cores_per_worker is not None:
         amounts["cpu"] = str(pods.cores_per_worker)

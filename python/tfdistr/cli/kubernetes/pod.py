@@ -33,10 +33,7 @@ _TRACEBACK = 2000
 
 
 def run_worker(script: str, arguments: list[str]) -> int:
-    """Run a script as the worker of this pod, and return the exit status of the pod.
-
-    SIGTERM is passed on to the script. If the script fails, the reason becomes the message of the container.
-    """
+    """Run a script as the worker of this pod, and return its exit status; a failure becomes the message."""
     place = place_in_job()
     if place is None:
         raise ArgumentError(
@@ -61,7 +58,7 @@ def _wait(command: list[str]) -> int:
     started: list[subprocess.Popen[bytes]] = []
     signalled = False
 
-    def pass_on(*_: Any) -> None:
+    def pass_on(*_: object) -> None:
         nonlocal signalled
         signalled = True
         if started and started[0].returncode is None:

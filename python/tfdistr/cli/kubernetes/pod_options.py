@@ -8,7 +8,6 @@ import secrets
 from argparse import REMAINDER
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import attrs
 
@@ -53,12 +52,12 @@ def _name(name: str, value: str | None, form: re.Pattern[str], longest: int) -> 
     check_text(name, value, form, rule=rule, fix=f'Pass {name}="digits", for example.', longest=longest)
 
 
-def _image(name: str, value: Any) -> str:
+def _image(name: str, value: object) -> str:
     fix = f'Pass image="registry.example.org/{IMAGE}", for example.'
     return check_text(name, value, _WORD, rule="the name of an image of a container", fix=fix) or IMAGE
 
 
-def _run_dir(name: str, value: Any) -> str | None:
+def _run_dir(name: str, value: object) -> str | None:
     if value is None:
         return None
     path = PurePosixPath(value) if isinstance(value, str) else None
@@ -71,7 +70,7 @@ def _run_dir(name: str, value: Any) -> str | None:
     return str(path)
 
 
-def _variables(value: Any) -> dict[str, str]:
+def _variables(value: object) -> dict[str, str]:
     env = check_env(value)
     for name in env:
         if not _VARIABLE.fullmatch(name) or _is_set_by_manifests(name):
@@ -88,7 +87,7 @@ def _is_set_by_manifests(name: str) -> bool:
     return name.startswith("TFDISTR_KUBERNETES_") or name == INDEX
 
 
-def _secret_variables(_: str, names: Any) -> dict[str, str]:
+def _secret_variables(_: str, names: object) -> dict[str, str]:
     """Return the values that these variables have in this process. No error shows a value."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ArgumentError(

@@ -12,16 +12,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 
 from tfdistr.clusters.cluster import EngineCluster, number_of
-from tfdistr.clusters.environment import worker_defaults
+from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
-from tfdistr.clusters.hosts import of_this_process
 from tfdistr.clusters.ray.workers import RayJob
-from tfdistr.clusters.remote_worker import RemoteWorker
+from tfdistr.clusters.remote_worker import Message, RemoteWorker
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.rendezvous.tf_config import join_address
@@ -46,7 +45,7 @@ _SHARED = {"CPU": ("cores", "cores_per_worker"), "GPU": ("GPUs", "gpus_per_worke
 _ADDRESS = re.compile(r"local|auto|(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 
 
-def _resources(name: str, value: Any) -> dict[str, float]:
+def _resources(name: str, value: object) -> dict[str, float]:
     """Return what each worker needs beside cores and GPUs, as numbers by the names that Ray gives to them."""
     if value is None:
         return {}
@@ -79,7 +78,7 @@ def _resources(name: str, value: Any) -> dict[str, float]:
     return {key: int(amount) if amount == int(amount) else amount for key, amount in value.items()}
 
 
-def _gpus(name: str, value: Any) -> float | None:
+def _gpus(name: str, value: object) -> float | None:
     """Return the number of GPUs of a worker, if it is a whole number, or a part of 1 that workers share."""
     if value is None:
         return None
@@ -90,12 +89,13 @@ def _gpus(name: str, value: Any) -> float | None:
     return int(value) if value == int(value) else float(value)
 
 
-def _is_amount(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value < math.inf and (value <= 1 or value == int(value))
+def _is_amount(value: object) -> TypeGuard[float]:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value < math.inf and (value <= 1 or value == int(value))
 
 
-def _runtime_env(name: str, value: Any) -> dict[str, Any] | None:
+def _runtime_env(name: str, value: object) -> dict[str, Any] | None:
     """Return ``value``, if it is None or a Ray runtime environment."""
     try:
         if value is None or isinstance(value, Mapping):
@@ -139,11 +139,7 @@ class RayCluster(EngineCluster):
         return f"{number_of(self.workers, 'worker')} by Ray{where}, each with {needs}"
 
     def check(self) -> None:
-        """Check that Ray is installed.
-
-        Raises:
-            ClusterStartError: It is not.
-        """
+        """Check that Ray is installed."""
         if find_spec("ray") is None:
             raise ClusterStartError(
                 "ray_cluster() needs the Python package ray.",
@@ -168,17 +164,8 @@ class RayCluster(EngineCluster):
         }  # fmt: skip
         return RayJob(spec, lambda facts: self.starts(facts, command, folder), folder).workers
 
-    def starts(
-        self, facts: Sequence[Mapping[str, Any]], command: Sequence[str], run_dir: Path
-    ) -> list[dict[str, Any]]:
-        """What each actor starts.
-
-        Args:
-            facts: Where each actor is: the "host", the "address" by which others reach it, the "python" and
-                the folder of tfdistr there ("core"), and a free "port".
-            command: The program of a worker and its arguments; the run directory and the index are added.
-            run_dir: The directory of the run.
-        """
+    def starts(self, facts: Sequence[Message], command: Sequence[str], run_dir: Path) -> list[dict[str, Any]]:
+        """Return what each actor starts, from the facts about the places of all actors (see driver.py)."""
         # Workers on one machine are kept to themselves, as those of local_cluster().
         alone = len({fact["address"] for fact in facts}) == 1
         plan = tf_config(

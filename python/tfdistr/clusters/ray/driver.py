@@ -42,6 +42,10 @@ _CONNECT = 10.0
 _NODE = 2.0
 
 
+#: A line of the launcher, a message to it, or the facts about a place.
+Message = dict[str, Any]
+
+
 class EndedError(Exception):
     """The launcher has exited, or wants everything to end."""
 
@@ -71,7 +75,7 @@ class Input:
     """The lines of the launcher, which a thread reads."""
 
     def __init__(self) -> None:
-        self._lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.ended = False
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -82,7 +86,7 @@ class Input:
         time.sleep(_GRACE)
         os._exit(1)  # Ray does not stop; without its driver it kills the actors
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[Message]:
         """Return the lines since the last call; ``EndedError`` if the launcher wants everything to end."""
         found = []
         with contextlib.suppress(queue.Empty):
@@ -92,7 +96,7 @@ class Input:
             raise EndedError
         return found
 
-    def next(self) -> dict[str, Any]:
+    def next(self) -> Message:
         """Wait for the next line, and return it."""
         while True:
             with contextlib.suppress(queue.Empty):
@@ -104,7 +108,7 @@ class Input:
 class WorkerActor:
     """The actor of a worker. Its guard (guard.py) kills the worker when the actor exits."""
 
-    def look(self, log: str, core: str) -> dict[str, Any]:
+    def look(self, log: str, core: str) -> Message:
         """Return the name of this node, and whether it sees the run directory and tfdistr."""
         import importlib.util
 
@@ -126,7 +130,7 @@ class WorkerActor:
 
         return free_ports(count)
 
-    def start(self, command: list[str], log: str, spec: dict[str, Any]) -> None:
+    def start(self, command: list[str], log: str, spec: Message) -> None:
         """Start the guard, and with it the worker."""
         import subprocess
 
@@ -164,7 +168,7 @@ class WorkerActor:
 class Driver:
     """The actors of a job."""
 
-    def __init__(self, spec: Mapping[str, Any], said: Input, say: Callable[..., None]) -> None:
+    def __init__(self, spec: Message, said: Input, say: Callable[..., None]) -> None:
         self._spec, self._input, self._say = spec, said, say
         self._group: Any = None
         self._own_group = False
@@ -178,7 +182,7 @@ class Driver:
         self.place()
         facts = self.look()
         self._say(placed=facts)
-        answer: dict[str, Any] = self._input.next()
+        answer: Message = self._input.next()
         self.watch(answer["start"])
 
     # --- The start
@@ -231,7 +235,7 @@ class Driver:
                 told = True
                 self._say(news="waits", **self._resources())
 
-    def _alive(self) -> list[dict[str, Any]]:
+    def _alive(self) -> list[Message]:
         import ray
 
         return [node for node in ray.nodes() if node["Alive"]]
@@ -240,7 +244,7 @@ class Driver:
         resources = [node["Resources"] for node in self._alive()]
         return room(resources, self._spec["resources"], self._spec["strategy"])
 
-    def _resources(self) -> dict[str, Any]:
+    def _resources(self) -> Message:
         """Return the total and the free amounts of the resources that the workers need."""
         import ray
 
@@ -252,7 +256,7 @@ class Driver:
         ]
         return {"nodes": nodes, "free": {name: free.get(name, 0) for name in names}, "room": self._room()}
 
-    def look(self) -> list[dict[str, Any]]:
+    def look(self) -> list[Message]:
         """Start the actors, and ask each what its node has."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -272,7 +276,7 @@ class Driver:
             self._add_ports(facts)
         return facts
 
-    def _add_ports(self, facts: list[dict[str, Any]]) -> None:
+    def _add_ports(self, facts: list[Message]) -> None:
         """Let one actor of each host find the ports of all workers there: two could find the same."""
         of_host: dict[str, list[int]] = {}
         for index, each in enumerate(facts):
@@ -303,7 +307,7 @@ class Driver:
 
     # --- The work
 
-    def watch(self, starts: list[dict[str, Any]]) -> None:
+    def watch(self, starts: list[Message]) -> None:
         """Start the workers, and report their states until the launcher ends this."""
         import ray
 
@@ -358,7 +362,7 @@ class Driver:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _answers(node: Mapping[str, Any]) -> bool:
+def _answers(node: Message) -> bool:
     """Return whether Ray answers on a node; Ray itself tries a few times before it counts a node as lost."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _NODE).close()

@@ -10,11 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from tfdistr.clusters.hosts import unseen_run_dir
 from tfdistr.clusters.ray import driver
-from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.remote_worker import (
+    Message,
+    ProgramOutput,
+    RemoteJob,
+    RemoteWorker,
+    message_in,
+    quoted,
+    unseen_run_dir,
+)
 from tfdistr.clusters.worker_process import log_path, lost_worker_error
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.network.loopback import Loopback
@@ -24,20 +30,15 @@ from tfdistr.utils.processes import wait_or_kill
 _REAP = 20.0  # seconds that the driver has to exit after the request; then it is killed
 _LINES = 10
 #: A function from the actors' places to the programs of the actors.
-Plan = Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]]
+Plan = Callable[[Sequence[Message]], Sequence[Message]]
 
 
 class RayJob(RemoteJob):
-    """The process that connects to Ray, and its workers.
-
-    Args:
-        spec: The message to the process; see driver.py.
-        plan: Returns the program of each actor, when Ray has placed them all.
-    """
+    """The process that connects to Ray, and its workers; ``plan`` gives the programs of the placed actors."""
 
     waits = True
 
-    def __init__(self, spec: Mapping[str, Any], plan: Plan, run_dir: str | os.PathLike[str]) -> None:
+    def __init__(self, spec: Message, plan: Plan, run_dir: str | os.PathLike[str]) -> None:
         folder = Path(run_dir).absolute()
         super().__init__(folder, range(spec["workers"]), "a Ray node")
         self._spec, self._plan = spec, plan
@@ -52,7 +53,7 @@ class RayJob(RemoteJob):
         self._output = ProgramOutput(self._driver.stdout)
         self._write({**spec, "log": os.fspath(self._log)})
 
-    def _write(self, word: Mapping[str, Any]) -> None:
+    def _write(self, word: Message) -> None:
         assert self._driver.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has exited, or is about to
             self._driver.stdin.write(f"{json.dumps(word)}\n".encode())
@@ -67,7 +68,7 @@ class RayJob(RemoteJob):
         if status is not None:
             self._end(status)
 
-    def _take(self, message: Mapping[str, Any]) -> None:
+    def _take(self, message: Message) -> None:
         if "refused" in message:
             self.fail(refusal(message, self._spec))
             self.end_all()
@@ -81,7 +82,7 @@ class RayJob(RemoteJob):
         else:
             self._hear(self.workers[message["rank"]], message)
 
-    def _hear(self, worker: RemoteWorker, message: Mapping[str, Any]) -> None:
+    def _hear(self, worker: RemoteWorker, message: Message) -> None:
         """Process the output of a worker's guard, which may be empty."""
         for said in ({}, *map(message_in, message["lines"])):
             worker.take(said)
@@ -92,7 +93,7 @@ class RayJob(RemoteJob):
         if message["ended"]:
             worker.end(1)
 
-    def _start(self, facts: Sequence[Mapping[str, Any]]) -> None:
+    def _start(self, facts: Sequence[Message]) -> None:
         for worker, fact in zip(self.workers, facts, strict=True):
             worker.begin(fact["host"])
             if not fact["core"] or not fact["sees"]:
@@ -106,7 +107,7 @@ class RayJob(RemoteJob):
         self._started, self._ports = True, [fact["port"] for fact in facts]
         self._write({"start": list(self._plan(facts))})
 
-    def _lose(self, worker: RemoteWorker, message: Mapping[str, Any]) -> None:
+    def _lose(self, worker: RemoteWorker, message: Message) -> None:
         if worker.exit_code is None:
             self.fail(lost_actor_error(worker, message, len(self.workers)))
             worker.end(1)
@@ -189,7 +190,7 @@ _REFUSALS = {
 }
 
 
-def refusal(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStartError:
+def refusal(message: Message, spec: Message) -> ClusterStartError:
     """Return the error for a job that the driver has refused."""
     scarce = "nodes" in message
     values = {**spec, **message, "had": _had(message, spec) if scarce else ""}
@@ -200,7 +201,7 @@ def refusal(message: Mapping[str, Any], spec: Mapping[str, Any]) -> ClusterStart
     return error
 
 
-def _had(message: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+def _had(message: Message, spec: Message) -> str:
     """Describe what the workers need, and what the nodes have."""
     need = _amounts(spec["resources"])
     nodes = "; ".join(
@@ -218,7 +219,7 @@ def _amounts(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items())
 
 
-def lost_actor_error(worker: RemoteWorker, message: Mapping[str, Any], workers: int) -> WorkerFailedError:
+def lost_actor_error(worker: RemoteWorker, message: Message, workers: int) -> WorkerFailedError:
     """Return the error for a worker whose actor or node is lost."""
     node = f"node {message['node']}"
     what = f"with Ray {node}" if message["lost"] == "node" else f"with its Ray actor on {node}"

@@ -57,17 +57,17 @@ def _word(name: str) -> Any:
     return argument(check_text, name, _WORD, rule="a Slurm name, without spaces", fix=fix, default=None)
 
 
-def _time_limit(name: str, value: Any) -> str | None:
+def _time_limit(name: str, value: object) -> str | None:
     """Return ``value``, if it is None or a Slurm time limit; a whole number means minutes."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    minutes = str(int(value)) if number and value > 0 and float(value).is_integer() else value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(int(value)) if value > 0 and float(value).is_integer() else value
     return check_text(
-        name, minutes, _TIME, rule="a Slurm time limit",
+        name, value, _TIME, rule="a Slurm time limit",
         fix=f'Pass {name}="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.',
     )  # fmt: skip
 
 
-def _options(name: str, value: Any) -> dict[str, str | bool]:
+def _options(name: str, value: object) -> dict[str, str | bool]:
     """Check sbatch options, and return them as text; True is an option without a value."""
     if value is not None and not isinstance(value, Mapping):
         raise ArgumentError(
@@ -102,7 +102,7 @@ def _options(name: str, value: Any) -> dict[str, str | bool]:
     return found
 
 
-def _lines(name: str, value: Any) -> tuple[str, ...]:
+def _lines(name: str, value: object) -> tuple[str, ...]:
     """Return the lines of ``value``: None, one text, or a list of texts."""
     listed = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(listed, Sequence) or any(not isinstance(line, str) for line in listed):
@@ -114,21 +114,20 @@ def _lines(name: str, value: Any) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _template(name: str, value: Any) -> str | None:
+def _template(name: str, value: object) -> str | None:
     """Return ``value``, if it is None or a script with the places for the options and the command."""
     if value is None:
         return None
-    absent = [
-        place for place in ("{options}", "{command}") if not isinstance(value, str) or place not in value
-    ]
-    if absent or not value.startswith("#!"):
+    text = value if isinstance(value, str) else ""
+    absent = [place for place in ("{options}", "{command}") if place not in text]
+    if absent or not text.startswith("#!"):
         raise ArgumentError(
             f"`{name}` must be a script that begins with #! and has the places {{options}} and {{command}}.",
-            received=show(value if not isinstance(value, str) else value.partition("\n")[0])
+            received=show(text.partition("\n")[0] or value)
             + (f", without {' and '.join(absent)}" if absent else ""),
             fix='Pass "#!/bin/sh\\n{options}\\n{setup}\\nexec {command}\\n", with lines of your own.',
         )
-    return str(value)
+    return text
 
 
 @attrs.frozen(kw_only=True)
@@ -186,12 +185,7 @@ class SlurmCluster(EngineCluster):
         return f"{number_of(self.workers, 'worker')} by Slurm{where}"
 
     def check(self) -> None:
-        """Check that Slurm is here, and that the allocation is large enough.
-
-        Raises:
-            ArgumentError: srun has started this process as one of several tasks.
-            ClusterStartError: A program of Slurm is missing, or the allocation is too small.
-        """
+        """Check that Slurm is here, and that the allocation is large enough."""
         if is_slurm_task():
             raise ArgumentError(
                 "slurm_cluster() is for one process, which starts the workers.",

@@ -39,12 +39,7 @@ _NOISE = (
 
 @dataclass(frozen=True)
 class SlurmStep:
-    """A Slurm step: one srun whose tasks are the workers.
-
-    Args:
-        command: The command of a worker; the run directory and the index are added.
-        run_dir: The directory of the run, which all nodes see.
-    """
+    """One srun whose tasks are the workers; each gets the run directory and its index after ``command``."""
 
     command: Sequence[str]
     run_dir: str | os.PathLike[str]
@@ -108,13 +103,7 @@ def lost_error(
     what: str, lines: Sequence[str], ranks: Sequence[RemoteWorker], lost: Sequence[RemoteWorker],
     fix: str | None = None,
 ) -> ClusterStartError | WorkerFailedError:  # fmt: skip
-    """Return the error for ranks that were lost.
-
-    Args:
-        what: What has ended, and how: "srun exited with status 1".
-        lines: The lines that srun has printed.
-        lost: The ranks that had not exited.
-    """
+    """Return the error for the ranks ``lost``; ``what`` has ended, and how: "srun exited with status 1"."""
     never = [rank for rank in lost if not rank.pid]
     said = quoted(_telling(lines))
     if never:
@@ -164,15 +153,7 @@ def srun_line(
     exclude: Sequence[str] = (),
     local: bool = True,
 ) -> list[str]:
-    """Return the command by which srun starts the ranks; the program of a rank follows.
-
-    Args:
-        cores: The number of cores of each worker; None for Slurm's number.
-        gpus: The number of GPUs of each worker; None for what Slurm gives.
-        mpi: What starts MPI: "pmi2", "pmix" or "none".
-        exclude: Nodes of the allocation that get no worker.
-        local: Whether srun runs in an allocation in which other steps may run.
-    """
+    """Return the command by which srun starts the ranks; ``local``: other steps may run beside it."""
     line = ["srun", "--kill-on-bad-exit=1", "--quit-on-interrupt", "--distribution=block", "--export=ALL",
             f"--mpi={mpi}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]  # fmt: skip
     if len(set(counts)) == 1:

@@ -29,14 +29,7 @@ SCRIPT = "job.sh"
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """The requirements of the job.
-
-    Args:
-        options: The options of sbatch, by their names without "--"; True for an option without a value.
-        setup: Lines of the shell before the workers start.
-        template: The text of the script, with {options}, {setup} and {command}.
-        queue_timeout: Seconds that the job may wait in the queue; None for no limit.
-    """
+    """What a job asks of sbatch: its options (True: without a value), its setup, its script, its patience."""
 
     options: Mapping[str, str | bool]
     setup: Sequence[str]

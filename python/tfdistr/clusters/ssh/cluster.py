@@ -8,17 +8,29 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import attrs
 
 from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import workers_of_each_host
+from tfdistr.clusters.cluster import EngineCluster, number_of, workers_of_each_host
+from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
-from tfdistr.clusters.hosts import WorkersOnHosts, check_hosts, name_of_host, of_this_process, words_of_ssh
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.resources import VISIBLE, gpus_of_workers, too_few_gpus
 from tfdistr.clusters.ssh.host_facts import versions
-from tfdistr.clusters.ssh.survey import CONNECT, Answer, ask, marker_in, r_request, refuse, ssh_command
+from tfdistr.clusters.ssh.survey import (
+    CONNECT,
+    Answer,
+    ask,
+    check_hosts,
+    marker_in,
+    name_of_host,
+    r_request,
+    refuse,
+    ssh_command,
+    words_of_ssh,
+)
 from tfdistr.clusters.ssh.workers import HOST as LOOPBACK_ADDRESS
 from tfdistr.clusters.ssh.workers import Remote, Ssh, Tunnels
 from tfdistr.clusters.worker_process import stop
@@ -27,8 +39,9 @@ from tfdistr.fork_server.servers import Host, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
 from tfdistr.rendezvous.config import split_address, tf_config
 from tfdistr.rendezvous.tf_config import join_address
+from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
-from tfdistr.utils.arguments import argument, check_bool
+from tfdistr.utils.arguments import argument, check_bool, check_int
 
 # sshd drops connections at random if more than 10 of them have not logged in yet.
 _AT_ONCE = 8
@@ -36,10 +49,19 @@ _TRIES = 5  # surveys, each with other ports, until tunnels can be made
 _ALIVE = 15  # seconds between two looks of ssh at its connection
 
 
+def _ssh_or_none(ssh: str | None) -> str | None:
+    words_of_ssh(ssh)  # checks it
+    return ssh
+
+
 @attrs.frozen(kw_only=True)
-class SshCluster(WorkersOnHosts):
+class SshCluster(EngineCluster):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
+    hosts: Sequence[str] = attrs.field(converter=check_hosts)
+    workers_per_host: int = argument(check_int, "workers_per_host", default=1)
+    ssh: str | None = attrs.field(default=None, converter=_ssh_or_none)
+    warm: bool = argument(check_bool, "warm", default=True)
     tunnels: bool = argument(check_bool, "tunnels", default=False)
 
     def __attrs_post_init__(self) -> None:
@@ -53,6 +75,28 @@ class SshCluster(WorkersOnHosts):
                     received=show(host),
                     fix='Pass hosts=["a", "b"], for example, and put a port into `ssh`: ssh="ssh -p 2222".',
                 ) from None
+
+    @property
+    def workers(self) -> int:
+        """The number of workers on all hosts together."""
+        return len(self.hosts) * self.workers_per_host
+
+    def describe(self) -> str:
+        """Describe the number of workers and their hosts."""
+        each = f"{self.workers_per_host} on each of {', '.join(self.hosts)}"
+        return f"{number_of(self.workers, 'worker')} by ssh: {each}"
+
+    def without(self, worker: int, min_workers: int) -> Self | None:
+        """Return this cluster without a worker's host; None if fewer than ``min_workers`` would be left."""
+        lost = worker // self.workers_per_host
+        hosts = [host for place, host in enumerate(self.hosts) if place != lost]
+        enough = hosts and len(hosts) * self.workers_per_host >= min_workers
+        return attrs.evolve(self, hosts=hosts) if enough else None
+
+    def environments(self) -> list[dict[str, str]]:
+        """Return the environment variables of each worker that are added to the variables of this process."""
+        shares = self.shares([self.workers_per_host] * len(self.hosts))
+        return with_token([{**share, **worker_defaults(self.env, self.tuning)} for share in shares])
 
     def backend(self, communication: str) -> Backend:
         """Choose what carries the gradients; tunnels carry the ring only."""
@@ -68,12 +112,7 @@ class SshCluster(WorkersOnHosts):
         return super().backend(communication)
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[RemoteWorker]:
-        """Start every worker once; see `Cluster.start`.
-
-        Raises:
-            ClusterStartError: A host cannot be reached, or has not what workers need.
-            JobMismatchError: The hosts have different versions.
-        """
+        """Start every worker once; see `Cluster.start`."""
         environments = [{**of_this_process(), **own} for own in self.environments()]
         answers, tunnels = self._survey(command, run_dir, environments[0])
         each, gpus = self.workers_per_host, self._gpus(answers)

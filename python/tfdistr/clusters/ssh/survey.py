@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfdistr.clusters.hosts import name_of_host, unseen_run_dir
+from tfdistr.clusters.remote_worker import unseen_run_dir
 from tfdistr.clusters.ssh import host_facts
 from tfdistr.clusters.ssh.host_facts import MARK
-from tfdistr.errors import ClusterStartError, TfdistrError
+from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
 from tfdistr.rendezvous.peer_failure import mismatch
+from tfdistr.schemas import show
 
 # The exit statuses of a shell whose program is missing, and of a Python that could not run the script.
 _NO_PYTHON = (1, 126, 127)
@@ -36,15 +37,7 @@ VERSIONS_OF_R = (
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a host.
-
-    Args:
-        facts: The facts about the host (see host_facts.py); empty if there is no answer.
-        failure: The reason if there is no answer.
-        fix: The fix for it.
-        ahead: The seconds by which the clock of the host is at least ahead of that of this machine; negative
-            if it is behind.
-    """
+    """The facts about a host, or the failure and its fix; its clock is ``ahead`` by so many seconds."""
 
     host: str
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -53,14 +46,45 @@ class Answer:
     ahead: float = 0.0
 
 
-def ssh_command(ssh: Sequence[str], host: str, command: Sequence[str], *options: str) -> list[str]:
-    """Return the command that runs a program on a host.
+def check_hosts(hosts: Any) -> tuple[str, ...]:
+    """Check the form of ``hosts``: each must be a valid argument of ssh."""
+    rule = None
+    if isinstance(hosts, str) or not isinstance(hosts, Sequence) or not hosts:
+        rule = "`hosts` must be a list of at least one host."
+    elif any(not isinstance(host, str) for host in hosts):
+        rule = "`hosts` must be names or addresses, as text."
+    elif any(not host or host.startswith("-") or any(c in " \t\n," for c in host) for host in hosts):
+        rule = 'Each host must be a name or an address, without spaces and commas and no "-" before it.'
+    elif len(set(hosts)) < len(hosts):
+        rule = "`hosts` must name each host once; `workers_per_host` says how many workers run there."
+    if rule:
+        raise ArgumentError(rule, received=show(hosts), fix='Pass hosts=["a", "b"], for example.')
+    return tuple(hosts)
 
-    Args:
-        ssh: The program that reaches the host, and its options; by default ``ssh``. Its options come first,
-            so that they win over the options here.
-        options: Further options of ssh.
-    """
+
+def name_of_host(host: str) -> str:
+    """Return the name or the address of a host, without the user that ssh may need before it."""
+    return host.rpartition("@")[2]
+
+
+def words_of_ssh(ssh: Any) -> list[str]:
+    """Return the words of the command ``ssh``; none if it is None."""
+    try:
+        words = [] if ssh is None else shlex.split(ssh)
+        valid = ssh is None or bool(words)
+    except (ValueError, AttributeError, TypeError):
+        words, valid = [], False
+    if not valid:
+        raise ArgumentError(
+            "`ssh` must be a program and its options, written as for a shell.",
+            received=show(ssh),
+            fix='Pass ssh="ssh -p 2222", for example, or leave it out.',
+        )
+    return words
+
+
+def ssh_command(ssh: Sequence[str], host: str, command: Sequence[str], *options: str) -> list[str]:
+    """Return the command that runs a program on a host; the options in ``ssh`` win over ``options``."""
     # Without a terminal, ssh can ask nobody for a password.
     given = ["-T", "-oBatchMode=yes", *options]
     return [*(ssh or ["ssh"]), *given, host, shlex.join(command)]
@@ -79,18 +103,7 @@ def ask(
     visible: str | None = None,
     r: dict[str, Any] | None = None,
 ) -> list[Answer]:
-    """Ask hosts for the facts about them.
-
-    Args:
-        ssh: The program that reaches them, and its options; by default ``ssh``.
-        timeout: Seconds to wait for the answers.
-        ports: The number of free ports that each host must find.
-        wanted: Ports that should be free on each host.
-        names: Names that each host should know; by default the names of all hosts.
-        marker: A file that each host must see.
-        visible: CUDA_VISIBLE_DEVICES of the workers, if the user has set it for them.
-        r: What `r_request` returns, if the workers use R.
-    """
+    """Ask hosts for the facts about them, all at once; host_facts.py describes what is asked."""
     env = env or {}
     request = {
         "path": list(filter(None, env.get("PYTHONPATH", "").split(os.pathsep))),
@@ -177,13 +190,7 @@ class _Query:
 
 @contextlib.contextmanager
 def marker_in(folder: str | os.PathLike[str]) -> Iterator[str]:
-    """Make a file in a folder for the time of the block; the value is its path.
-
-    A host that has another folder of the same name does not see the file.
-
-    Raises:
-        OSError: This process cannot write into the folder.
-    """
+    """Make an empty file in the run directory, by which hosts show that they see it."""
     file, path = tempfile.mkstemp(prefix=".tfdistr-", dir=folder)
     try:
         os.close(file)
@@ -207,12 +214,7 @@ _NAMES = (
 
 
 class Finding(NamedTuple):
-    """The result of one check of all hosts.
-
-    Attributes:
-        status: `OK`, `BAD`, or `NONE` where nothing could be checked.
-        fix: What to do; "" if nothing.
-    """
+    """A check of the hosts, and what is wrong."""
 
     check: str
     status: str
@@ -223,12 +225,7 @@ class Finding(NamedTuple):
 def findings(
     answers: Sequence[Answer], here: Mapping[str, str | None], folder: str, *, sees_folder: bool = True
 ) -> list[Finding]:
-    """Compare the answers of hosts.
-
-    Args:
-        folder: The folder that all hosts must see, under which the marker of the survey was.
-        sees_folder: Whether there was a marker: this process can write into the folder.
-    """
+    """Return what is to be known of the hosts, in the order of the checks."""
     rows = [Finding(f"host {each.host}", BAD, str(each.failure), each.fix) for each in _silent(answers)]
     there = {each.host: each for each in answers if each.facts}
     if not there:

@@ -31,13 +31,7 @@ _LINES = 10  # of the output of ssh in an error
 
 @dataclass(frozen=True)
 class Remote:
-    """A program to run on a host.
-
-    Args:
-        ssh: The command that starts the guard of the worker there.
-        spec: The message to the guard; see guard.py. The values of environment variables may be secret:
-            they are in no file and no command line.
-    """
+    """A program on a host: ssh starts its guard, whose input gets ``spec``, which may hold secrets."""
 
     host: str
     ssh: Sequence[str]
@@ -45,11 +39,7 @@ class Remote:
 
 
 class Ssh(RemoteJob):
-    """One ssh process and the worker that it starts on a host.
-
-    The log of the worker gets its output and that of ssh. The standard input of ssh is the lifeline of the
-    worker: the worker exits when the input ends, or is silent for too long.
-    """
+    """One ssh and the worker that it starts on a host. The worker lives as long as its input."""
 
     def __init__(self, index: int, remote: Remote, run_dir: str | os.PathLike[str]) -> None:
         super().__init__(Path(run_dir), [index], remote.host)
