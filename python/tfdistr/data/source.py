@@ -264,14 +264,14 @@ def as_arrays(value: Any, name: str) -> Tree:
 def _from_columns(columns: Mapping[str, Any], name: str) -> Tree:
     """Convert a data frame: to one matrix if all columns are numbers, else to a dictionary of columns."""
     arrays = {key: as_arrays(column, f"{name}[{key!r}]") for key, column in columns.items()}
-    if arrays and all(_is_column_of_numbers(array) for array in arrays.values()):
+    numbers = all(
+        isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "biuf"
+        for array in arrays.values()
+    )
+    if arrays and numbers:
         kind = np.result_type(np.float32, *arrays.values())  # float64 if float32 would round
         return np.stack([array.astype(kind, copy=False) for array in arrays.values()], axis=1)
     return arrays
-
-
-def _is_column_of_numbers(array: Tree) -> bool:
-    return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "biuf"
 
 
 def _check_not_empty(source: Arrays, name: str) -> None:

@@ -145,12 +145,8 @@ class DecodedStore:
 
 
 def _size(arrays: list[Array]) -> int:
-    return sum(_bytes_of(array) for array in arrays)
-
-
-def _bytes_of(array: Array) -> int:
-    texts: list[bytes] = array.tolist() if array.dtype.hasobject else []
-    return array.nbytes + sum(map(len, texts))
+    text = (value for array in arrays if array.dtype.hasobject for value in array.tolist())
+    return sum(array.nbytes for array in arrays) + sum(map(len, text))
 
 
 class FileErrors:

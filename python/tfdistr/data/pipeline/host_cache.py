@@ -41,10 +41,14 @@ class HostMemory:
         disk: The files on the disk; by default this process makes its own when it needs them.
     """
 
+    #: Whether rows are read from a disk in random order.
+    _at_random = False
+
     def __init__(self, file: int | None = None, disk: HostDisk | None = None) -> None:
         self._file = file
         self._disk = disk
         self._end = 0
+        self._refused: OSError | None = None
         self._threads = threading.Lock()
 
     @property
@@ -85,17 +89,12 @@ class HostMemory:
 
     def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
         """Make arrays of these shapes and types, all in shared memory or all in memory of this process."""
-        starts, size = [], 0
-        for shape, kind in parts:
-            starts.append(size)
-            size += -(-math.prod(shape) * kind.itemsize // _ALIGNMENT) * _ALIGNMENT
-        memory = self._map(size) if self._file is not None and size else None
-        if memory is None:
-            return [np.zeros(shape, kind) for shape, kind in parts]
-        return [
-            np.frombuffer(memory, kind, math.prod(shape), start).reshape(shape)
-            for start, (shape, kind) in zip(starts, parts, strict=True)
-        ]
+        if self._file is not None and self._refused is None:
+            try:
+                return self._shared(parts)
+            except OSError as error:
+                _not_shared(error)
+        return [np.zeros(shape, kind) for shape, kind in parts]
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -110,27 +109,30 @@ class HostMemory:
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def _not_mapped(self, error: OSError) -> None:
-        _not_shared(error)
-
-    def _map(self, size: int) -> mmap.mmap | None:
+    def _shared(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
         assert self._file is not None
-        start = self._end
-        end = start + size
+        starts, size = [], 0
+        for shape, kind in parts:
+            starts.append(size)
+            size += -(-math.prod(shape) * kind.itemsize // _ALIGNMENT) * _ALIGNMENT
+        size = max(size, _ALIGNMENT)
+        end = self._end + size
         try:
             with self.lock():
                 # Allocate it now: a write to memory that is not available would kill the process.
                 if os.fstat(self._file).st_size < end:
-                    os.posix_fallocate(self._file, start, size)
-            memory = mmap.mmap(self._file, size, offset=start)
+                    os.posix_fallocate(self._file, self._end, size)
+            memory = mmap.mmap(self._file, size, offset=self._end)
         except OSError as error:
-            self._not_mapped(error)
-            # Later arrays would not be at the same places as in the other workers.
-            os.close(self._file)
-            self._file = None
-            return None
+            self._refused = error  # later arrays would not be at the same places as in the other workers
+            raise
+        if self._at_random and hasattr(mmap, "MADV_RANDOM"):
+            memory.madvise(mmap.MADV_RANDOM)
         self._end = -(-end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        return memory
+        return [
+            np.frombuffer(memory, kind, math.prod(shape), start).reshape(shape)
+            for start, (shape, kind) in zip(starts, parts, strict=True)
+        ]
 
 
 class HostDisk(HostMemory):
@@ -144,22 +146,17 @@ class HostDisk(HostMemory):
         heap: Descriptor of the file for bytes.
     """
 
+    _at_random = True
+
     def __init__(self, file: int, heap: int) -> None:
         super().__init__(file)
         self._heap = heap
-        self._refused = OSError()
-
-    @property
-    def disk(self) -> HostDisk:
-        """This object."""
-        return self
 
     def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
-        """Make arrays of these shapes and types."""
-        made = super().arrays(parts)
-        if self._file is None:
+        """Make arrays of these shapes and types; ``OSError`` if the disk has not enough space."""
+        if self._refused is not None:
             raise self._refused
-        return made
+        return self._shared(parts)
 
     def put(self, values: Sequence[bytes]) -> np.ndarray[Any, Any]:
         """Store bytes. Returns the position and the length of each, an int64 array of shape (values, 2)."""
@@ -176,15 +173,6 @@ class HostDisk(HostMemory):
         found = np.empty(len(extents), object)
         found[:] = [os.pread(self._heap, length, start) for start, length in extents.tolist()]
         return found
-
-    def _not_mapped(self, error: OSError) -> None:
-        self._refused = error
-
-    def _map(self, size: int) -> mmap.mmap | None:
-        memory = super()._map(size)
-        if memory is not None and hasattr(mmap, "MADV_RANDOM"):
-            memory.madvise(mmap.MADV_RANDOM)  # rows are read in random order
-        return memory
 
 
 def _unnamed_files() -> tuple[int, int]:

@@ -132,7 +132,9 @@ def _make_data(
             found = of_files(source, memory or HostMemory(), shuffle=context.shuffle)
             return _by_index(found, context, steps, name=name)
         if source.name == "digits" and source.fits_in_memory():
-            source = _examples_of(source)  # 130 kB: each worker may have a copy
+            examples = source.arrays()  # 130 kB: each worker may have a copy
+            source = make_source(*(examples if isinstance(examples, tuple) else (examples,)))
+            assert isinstance(source, Arrays)
         elif prepared := of_prepared(source, memory or HostMemory()):
             return _by_index(prepared, context, steps)
         else:
@@ -143,13 +145,6 @@ def _make_data(
     if gives_batches(source):
         context = replace(context, global_batch_size=None)
     return _from_function(source, context, steps, name)
-
-
-def _examples_of(described: Dataset) -> Arrays:
-    examples = described.arrays()
-    source = make_source(*(examples if isinstance(examples, tuple) else (examples,)))
-    assert isinstance(source, Arrays)
-    return source
 
 
 def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:

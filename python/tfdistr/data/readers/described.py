@@ -16,7 +16,7 @@ from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.blocks import Blocks, joined
 from tfdistr.data.readers.examples import example_options
 from tfdistr.data.readers.image_folder import find_folder, image_options
-from tfdistr.data.readers.paths import find_files, sizes_of
+from tfdistr.data.readers.paths import changed, find_files, sizes_of
 from tfdistr.data.readers.tables import scan
 from tfdistr.data.trees import pack
 from tfdistr.errors import ArgumentError
@@ -49,11 +49,7 @@ class FileDataset(Dataset):
         """Open the files."""
         source = FORMATS[self.name].open(self.files, self.sizes, self.options)
         if source.identity != self.of_source:
-            raise ArgumentError(
-                "The files of a data set have changed since it was described.",
-                received=f"{self.files[0]}, which has other files than before",
-                fix="Write other files beside them, and restart.",
-            )
+            raise changed(f"{self.files[0]}, which has other files than before")
         return source
 
     @property

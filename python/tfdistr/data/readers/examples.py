@@ -140,10 +140,6 @@ def _feature(name: str, value: Any) -> dict[str, Any]:
 
 
 def _structure(names: list[str], features: Features, alone: bool = False) -> Any:
-    leaves = {name: _leaf(features[name]) for name in names}
+    kinds = {name: "O" if features[name]["dtype"] == "string" else features[name]["dtype"] for name in names}
+    leaves = {name: Leaf(np.dtype(kinds[name]), tuple(features[name]["shape"])) for name in names}
     return next(iter(leaves.values())) if alone or len(leaves) == 1 else leaves
-
-
-def _leaf(feature: Mapping[str, Any]) -> Leaf:
-    kind = object if feature["dtype"] == "string" else feature["dtype"]
-    return Leaf(np.dtype(kind), tuple(feature["shape"]))
