@@ -12,20 +12,15 @@ import numpy as np
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
-from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_column, is_table, refuse_dataset
-from tfdistr.data.trees import Tree, leaves, replaced
+from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_arrow, refuse_dataset
+from tfdistr.data.trees import Array, Tree, leaves, replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Examples in arrays.
-
-    Attributes:
-        parts: The user's arguments: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-        columns: The names of the columns, if ``x`` was a data frame.
-    """
+    """Examples in arrays: ``x``, perhaps ``y`` and ``sample_weight``; and the columns of a data frame."""
 
     parts: tuple[Tree, ...]
     columns: tuple[str, ...] | None = None
@@ -36,7 +31,7 @@ class Arrays:
         return len(leaves(self.parts)[0][1])
 
     @cached_property
-    def by_rows(self) -> list[np.ndarray[Any, Any]]:
+    def by_rows(self) -> list[Array]:
         """All arrays, from which rows are gathered: the rows of each array lie together.
 
         R's arrays are in Fortran order, where each row is spread over the whole array. They are copied here,
@@ -72,12 +67,7 @@ def gives_batches(source: Any) -> bool:
 
 @dataclass(frozen=True)
 class Form:
-    """The form of the data that a model was trained with.
-
-    Attributes:
-        columns: The names of the columns, if ``x`` was a data frame.
-        targets: Whether the data has targets; None if this is not known.
-    """
+    """The form of the data that a model was trained with; ``targets`` is None if this is not known."""
 
     columns: tuple[str, ...] | None = None
     targets: bool | None = None
@@ -158,7 +148,7 @@ def _columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
     """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
     if isinstance(value, Columns):
         return value.columns
-    if is_table(value):
+    if is_arrow(value, "Table"):
         check_names(value.schema.names, name)
         return {column: array_of(value.column(column), name, column) for column in value.schema.names}
     if hasattr(value, "to_numpy") and hasattr(value, "columns"):
@@ -225,7 +215,7 @@ def as_arrays(value: Any, name: str) -> Tree:
     columns = _columns_of(value, name)
     if columns is not None:
         return _from_columns(columns, name)
-    if is_column(value):
+    if is_arrow(value, "ChunkedArray"):
         return array_of(value, name)
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) for key in value):
@@ -326,7 +316,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType"
 
 
-def _not_data(array: np.ndarray[Any, Any]) -> str:
+def _not_data(array: Array) -> str:
     """Describe the part of the array for which TensorFlow has no type; empty if there is none."""
     if array.dtype.kind == "O":
         odd = [value for value in array.flat if not isinstance(value, str | bytes)]

@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.index_batches import Indexed
-from tfdistr.data.readers.blocks import Array, Blocks, Single, joined
+from tfdistr.data.readers.blocks import Blocks, Single, joined
 from tfdistr.data.readers.described import FileDataset
 from tfdistr.data.source import pack_parts
-from tfdistr.data.trees import pack
+from tfdistr.data.trees import Array, pack
 from tfdistr.errors import ArgumentError
 
 log = logging.getLogger("tfdistr")

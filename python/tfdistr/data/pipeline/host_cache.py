@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from tfdistr.data.trees import Array
+
 log = logging.getLogger("tfdistr")
 
 _ALIGNMENT = 64
@@ -34,11 +36,7 @@ Part = tuple[tuple[int, ...], np.dtype[Any]]
 class HostMemory:
     """Arrays of zeros. The workers of a host share them if possible; otherwise each process has its own.
 
-    All workers must request the same arrays in the same order.
-
-    Args:
-        file: Descriptor of the file that holds them. Only this process uses it. None for no file.
-        disk: The files on the disk; by default this process makes its own when it needs them.
+    All workers must request the same arrays in the same order. Only this process may use ``file``.
     """
 
     #: Whether rows are read from a disk in random order.
@@ -87,7 +85,7 @@ class HostMemory:
             _not_shared(error)
             return cls()
 
-    def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
+    def arrays(self, parts: Sequence[Part]) -> list[Array]:
         """Make arrays of these shapes and types, all in shared memory or all in memory of this process."""
         if self._file is not None and self._refused is None:
             try:
@@ -109,7 +107,7 @@ class HostMemory:
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def _shared(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
+    def _shared(self, parts: Sequence[Part]) -> list[Array]:
         assert self._file is not None
         starts, size = [], 0
         for shape, kind in parts:
@@ -152,13 +150,13 @@ class HostDisk(HostMemory):
         super().__init__(file)
         self._heap = heap
 
-    def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
+    def arrays(self, parts: Sequence[Part]) -> list[Array]:
         """Make arrays of these shapes and types; ``OSError`` if the disk has not enough space."""
         if self._refused is not None:
             raise self._refused
         return self._shared(parts)
 
-    def put(self, values: Sequence[bytes]) -> np.ndarray[Any, Any]:
+    def put(self, values: Sequence[bytes]) -> Array:
         """Store bytes. Returns the position and the length of each, an int64 array of shape (values, 2)."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         with self.lock():
@@ -168,7 +166,7 @@ class HostDisk(HostMemory):
                 written += os.pwrite(self._heap, data[written:], start + written)
         return np.stack([start + np.cumsum(lengths) - lengths, lengths], axis=1)
 
-    def get(self, extents: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def get(self, extents: Array) -> Array:
         """Return the bytes with these positions and lengths, as an array of objects."""
         found = np.empty(len(extents), object)
         found[:] = [os.pread(self._heap, length, start) for start, length in extents.tolist()]

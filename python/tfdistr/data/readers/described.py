@@ -108,15 +108,7 @@ class FileDataset(Dataset):
 
 @dataclass(frozen=True)
 class Format:
-    """A format of files.
-
-    Attributes:
-        reader: The module that reads it, and its class.
-        options: Checks the arguments of the format.
-        endings: The endings of the files of a folder.
-        find: Returns the absolute paths for the argument ``files``.
-        prepare: Reads the files when they are described, and returns more options.
-    """
+    """A format of files: its reader, the check of its arguments, and how files are found and described."""
 
     reader: tuple[str, str]
     options: Callable[..., dict[str, Any]]

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Leaf, Single
+from tfdistr.data.readers.blocks import Leaf, Single
 from tfdistr.data.readers.paths import first_line, open_all
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
@@ -23,12 +24,7 @@ Features = dict[str, dict[str, Any]]
 
 
 class Examples(Single):
-    """The examples of files of records, in the order of the files.
-
-    Args:
-        features: The type, the shape and the default value of each feature.
-        target: The names of the features of ``y``; a name alone for one feature that is no dictionary.
-    """
+    """The examples of files of records, in the order of the files."""
 
     def __init__(self, files: Sequence[str], sizes: Sequence[int], features: Features, target: Any) -> None:
         self._files, self._features = open_all(files, sizes), features

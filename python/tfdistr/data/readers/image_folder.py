@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Leaf, Single, some_of
+from tfdistr.data.readers.blocks import Leaf, Single, some_of
 from tfdistr.data.readers.paths import changed, first_line
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_choice, check_int
 
@@ -19,16 +20,7 @@ CHANNELS = {"rgb": 3, "grayscale": 1, "rgba": 4}
 
 
 class Images:
-    """The decoder of a data set's images to arrays of one shape.
-
-    Args:
-        size: Height and width to which images are resized; None if all have one size.
-        first: The first image, a JPEG, PNG, GIF or BMP file.
-        place: Where it is, for errors.
-
-    Attributes:
-        leaf: The array that an image becomes: of uint8, or of float32 if images are resized.
-    """
+    """The decoder of images to arrays of one shape: ``size``, or the shape of the first image."""
 
     def __init__(self, size: tuple[int, int] | None, color_mode: str, first: bytes, place: str) -> None:
         self._size, self._channels = size, CHANNELS[color_mode]
@@ -118,16 +110,7 @@ _NO_FOLDER = "`files` must be a folder that has a folder of images for each clas
 
 
 class ImageFolder(Single):
-    """The images of a folder that has a folder for each class: pairs of an image and the number of its class.
-
-    Args:
-        files: The path of the folder, in a tuple.
-        sizes: Nothing: a folder has no size.
-        image_size, color_mode: See ``Images``.
-
-    Attributes:
-        class_names: The names of the classes, in the order of their numbers.
-    """
+    """The images of a folder that has a folder for each class, and the numbers of their classes."""
 
     def __init__(
         self, files: Sequence[str], sizes: Sequence[int], image_size: tuple[int, int] | None, color_mode: str

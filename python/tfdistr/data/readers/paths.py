@@ -58,11 +58,7 @@ def open_all(files: Sequence[str], sizes: Sequence[int]) -> list[File]:
 
 
 class File:
-    """A file that must not change while it is read.
-
-    Args:
-        size: Its size in bytes when the data set was described, if that is known.
-    """
+    """A file that must not change while it is read, nor have another size than when it was described."""
 
     def __init__(self, path: str, size: int | None = None) -> None:
         self.path = path

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array
 from tfdistr.data.readers.examples import Examples
 from tfdistr.data.readers.paths import damaged, first_line
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.packages import array_record
 
@@ -38,11 +38,7 @@ def _ends(path: str) -> Iterator[int]:
 
 
 class TFRecordFiles:
-    """The records of TFRecord files, by their file and their number. TensorFlow compares their checksums.
-
-    Args:
-        counts: The number of records of each file, if these are the files of a prepared data set.
-    """
+    """The records of TFRecord files, or of a prepared data set with these counts. Checksums are compared."""
 
     def __init__(self, paths: Sequence[str], counts: Sequence[int] | None = None) -> None:
         self.paths, self._counts = paths, counts
