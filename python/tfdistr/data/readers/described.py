@@ -14,9 +14,9 @@ import numpy as np
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.blocks import Blocks, joined
-from tfdistr.data.readers.examples import example_options
 from tfdistr.data.readers.image_folder import find_folder, image_options
 from tfdistr.data.readers.paths import changed, find_files, sizes_of
+from tfdistr.data.readers.record_files import example_options
 from tfdistr.data.readers.tables import scan
 from tfdistr.data.trees import pack
 from tfdistr.errors import ArgumentError
