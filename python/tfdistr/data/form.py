@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.arrow_tables import array_of, is_table
+from tfdistr.data.readers.arrow_tables import array_of, is_arrow
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 
-Array = np.ndarray[Any, Any]
 Levels = Mapping[str, tuple[str, ...]]
 
 
@@ -166,7 +166,7 @@ def columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
     """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
     if isinstance(value, Columns):
         return value.columns
-    if is_table(value):
+    if is_arrow(value, "Table"):
         check_names(value.schema.names, name)
         return {column: array_of(value.column(column), name, column) for column in value.schema.names}
     if hasattr(value, "to_numpy") and hasattr(value, "columns"):

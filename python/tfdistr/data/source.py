@@ -13,21 +13,15 @@ import numpy as np
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.form import Classes, Form, Levels, Matrix, column_names, columns_of, levels_of
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
-from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_column, refuse_dataset
-from tfdistr.data.trees import Tree, leaves, replaced
+from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_arrow, refuse_dataset
+from tfdistr.data.trees import Array, Tree, leaves, replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Examples in arrays.
-
-    Attributes:
-        parts: The user's arguments: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-        columns: The names of the columns, if ``x`` was a data frame or a matrix with names.
-        levels: The names of the classes of each target that was a factor; see ``Form``.
-    """
+    """Examples in arrays: ``x``, perhaps ``y`` and ``sample_weight``; and the names in them, see ``Form``."""
 
     parts: tuple[Tree, ...]
     columns: tuple[str, ...] | None = None
@@ -39,7 +33,7 @@ class Arrays:
         return len(leaves(self.parts)[0][1])
 
     @cached_property
-    def by_rows(self) -> list[np.ndarray[Any, Any]]:
+    def by_rows(self) -> list[Array]:
         """All arrays, from which rows are gathered: the rows of each array lie together.
 
         R's arrays are in Fortran order, where each row is spread over the whole array. They are copied here,
@@ -171,7 +165,7 @@ def as_arrays(value: Any, name: str) -> Tree:
     columns = columns_of(value, name)
     if columns is not None:
         return _from_columns(columns, name)
-    if is_column(value):
+    if is_arrow(value, "ChunkedArray"):
         return array_of(value, name)
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) for key in value):
@@ -210,14 +204,14 @@ def as_arrays(value: Any, name: str) -> Tree:
 def _from_columns(columns: Mapping[str, Any], name: str) -> Tree:
     """Convert a data frame: to one matrix if all columns are numbers, else to a dictionary of columns."""
     arrays = {key: as_arrays(column, f"{name}[{key!r}]") for key, column in columns.items()}
-    if arrays and all(_is_column_of_numbers(array) for array in arrays.values()):
+    numbers = all(
+        isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "biuf"
+        for array in arrays.values()
+    )
+    if arrays and numbers:
         kind = np.result_type(np.float32, *arrays.values())  # float64 if float32 would round
         return np.stack([array.astype(kind, copy=False) for array in arrays.values()], axis=1)
     return arrays
-
-
-def _is_column_of_numbers(array: Tree) -> bool:
-    return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "biuf"
 
 
 def _check_not_empty(source: Arrays, name: str) -> None:
@@ -272,7 +266,7 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType"
 
 
-def _not_data(array: np.ndarray[Any, Any]) -> str:
+def _not_data(array: Array) -> str:
     """Describe the part of the array for which TensorFlow has no type; empty if there is none."""
     if array.dtype.kind == "O":
         odd = [value for value in array.flat if not isinstance(value, str | bytes)]

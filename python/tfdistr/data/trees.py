@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+Array = np.ndarray[Any, Any]
 Tree = Any  # an array, or tuples and dictionaries of arrays; None has no array
 
 

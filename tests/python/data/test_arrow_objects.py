@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from refusals import refusal
 
 import tfdistr
 from tfdistr.data.source import make_source
@@ -88,9 +89,7 @@ def test_a_fit_and_its_predictions():
 
 
 def error_of(x: Any, y: Any = None) -> list[str]:
-    with pytest.raises(ArgumentError) as caught:
-        make_source(x, y)
-    return str(caught.value).splitlines()
+    return refusal(ArgumentError, make_source, x, y)
 
 
 def test_missing_values():

@@ -1,5 +1,6 @@
 """Datasets, PyDatasets and generators as ``x``: they train as the same arrays, here and on workers."""
 
+import itertools
 import math
 import pickle
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refusal
 from slow import mostly_slow
 
 import tfdistr
@@ -198,9 +200,7 @@ def test_a_shuffle_goes_on_where_it_was_on_workers(tmp_path, caplog):
 def test_several_workers_must_know_the_number_of_batches():
     context = WorkerContext(num_workers=2, index=0, global_batch_size=None)
     for name, argument in (("x", "steps_per_epoch"), ("validation_data", "validation_steps")):
-        with pytest.raises(ArgumentError) as caught:
-            make_data(GivenBatches(slices(), name), context, name=name)
-        assert str(caught.value).splitlines() == [
+        assert refusal(ArgumentError, make_data, GivenBatches(slices(), name), context, name=name) == [
             f"Several workers need `{argument}`, the number of batches of an epoch.",
             f"Received: `{name}` yields batches one after the other, and {argument} is not set",
             f"Fix: Pass {argument}=100, for example.",
@@ -359,10 +359,83 @@ def test_a_loop_of_its_own_cannot_read_batches():
 
     fit = tfdistr.distributed_fit(build, X, Y, **JOB)
     for call in (lambda: tfdistr.distributed_fit(build, Slices(), **JOB), lambda: fit.evaluate(Slices())):
-        with pytest.raises(ArgumentError) as caught:
-            call()
-        assert str(caught.value).splitlines() == [
+        assert refusal(ArgumentError, call) == [
             "Only the loop of distributed_fit() can read a PyDataset or a generator.",
             "Received: a model with its own loop, or several devices",
             "Fix: Pass a function that returns a tf.data.Dataset.",
         ]
+
+
+def batches_on(workers: int, given: GivenDataset, seed: int = 1) -> list[list[int]]:
+    """What each of two passes reads on all workers together, each of which gets the dataset."""
+    read = []
+    for index in range(workers):
+        context = WorkerContext(num_workers=workers, index=index, global_batch_size=None, seed=seed)
+        sent = pickle.loads(pickle.dumps(given)) if workers > 1 else given
+        data = make_data(sent, context)
+        read.append([rows.numpy().tolist() for rows in data.dataset.take(2 * data.steps)])
+    return [list(itertools.chain(*rows)) for rows in zip(*read, strict=True)]
+
+
+def unseeded(make: Callable[[], tf.data.Dataset]) -> GivenDataset:
+    seed = tf_internals.global_seed()
+    tf.random.set_seed(None)
+    try:
+        return GivenDataset(make(), "x")
+    finally:
+        tf.random.set_seed(seed)
+
+
+def two_sources() -> tf.data.Dataset:
+    sources = [tf.data.Dataset.range(4), tf.data.Dataset.range(4, 12).shuffle(8)]
+    sampled = tf.data.Dataset.sample_from_datasets(sources, rerandomize_each_iteration=True)
+    return sampled.batch(4).apply(tf.data.experimental.assert_cardinality(3))
+
+
+UNSEEDED = {
+    "shuffle()": lambda: tf.data.Dataset.range(12).shuffle(12).batch(4),
+    "sample_from_datasets() or random() and shuffle()": two_sources,
+}
+
+
+@pytest.mark.parametrize("parts", UNSEEDED)
+def test_what_is_random_without_a_seed_gets_the_seed_of_the_job(parts, caplog):
+    given = unseeded(UNSEEDED[parts])
+    one = batches_on(1, given)
+    assert batches_on(2, given) == one == batches_on(1, unseeded(UNSEEDED[parts]))
+    assert batches_on(1, given, seed=2) != one
+    first, second = list(itertools.chain(*one[:3])), list(itertools.chain(*one[3:]))
+    assert sorted(first) == sorted(second) == list(range(12))
+    assert first != second
+    assert f"`x`: {parts} without a seed gets the seed of the job." in caplog.messages
+
+
+def test_two_shuffles_without_a_seed_have_different_orders():
+    def both() -> tf.data.Dataset:
+        return tf.data.Dataset.zip(tuple(tf.data.Dataset.range(12).shuffle(12) for _ in range(2)))
+
+    context = WorkerContext(num_workers=1, index=0, global_batch_size=None)
+    pairs = [(int(a), int(b)) for a, b in unseeded(both)(context)]
+    assert [a for a, _ in pairs] != [b for _, b in pairs]
+
+
+def test_workers_share_no_cache_file(tmp_path):
+    given = GivenDataset(tf.data.Dataset.range(12).cache(str(tmp_path / "cache")).batch(4), "x")
+    expected = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]] * 2
+    assert batches_on(2, given) == expected
+    assert {path.name for path in tmp_path.glob("*.index")} == {"cache.index", "cache.worker-1.index"}
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_workers_share_no_cache_file_of_a_function(tmp_path, size):
+    def cached() -> tf.data.Dataset:
+        kept = tf.data.Dataset.range(12).filter(lambda number: number >= 0)  # its number is counted
+        examples = kept.cache(str(tmp_path / "cache"))
+        return examples.batch(4) if size is None else examples
+
+    read = []
+    for index in range(2):
+        context = WorkerContext(num_workers=2, index=index, global_batch_size=size, shuffle=False)
+        read.append([rows.numpy().tolist() for rows in make_data(cached, context).dataset.take(3)])
+    assert read == [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10, 11]]]
+    assert {path.name for path in tmp_path.glob("*.index")} == {"cache.index", "cache.worker-1.index"}

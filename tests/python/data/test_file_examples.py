@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_sets import EXAMPLES, SETS, FileSet, parquet_mixed, parquet_numbers
+from refusals import refusal
 from slow import mostly_slow
 
 from tfdistr.data import datasets
@@ -184,21 +185,18 @@ def test_text_files_without_space_on_the_disk(tmp_path, monkeypatch):
     described = SETS["csv"](tmp_path).described()
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "no folder"))
-    with pytest.raises(ArgumentError) as caught:
-        batches(described, 1, shuffle=False)
-    assert str(caught.value).splitlines() == [
-        "Cannot store the decoded examples of load_dataset('csv') on the disk.",
-        f"Received: {caught.value.received}",
-        "Fix: Set the environment variable TMPDIR to a folder with more space, or use Parquet files.",
-    ]
-    assert caught.value.received.startswith(f"[Errno 2] No such file or directory: '{tmp_path}/no folder")
+    rule, received, fix = refusal(ArgumentError, batches, described, 1, shuffle=False)
+    assert rule == "Cannot store the decoded examples of load_dataset('csv') on the disk."
+    assert received.startswith(f"Received: [Errno 2] No such file or directory: '{tmp_path}/no folder")
+    assert (
+        fix == "Fix: Set the environment variable TMPDIR to a folder with more space, or use Parquet files."
+    )
 
 
 def test_the_disk_has_nothing_after_its_end(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     disk = HostMemory().disk
     assert isinstance(disk, HostDisk)
-    assert disk.disk is disk
     (array,) = disk.arrays([((1000,), np.dtype(np.float64))])
     array[:] = 1
     extents = disk.put([b"one", b"", b"three"])

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from file_sets import EXAMPLES, pictures
+from refusals import refusal
 
 import tfdistr
 from tfdistr.data.source import make_source
@@ -76,9 +77,7 @@ def test_a_dataset_is_its_table(written):
 def test_its_other_objects_are_no_data(kind):
     made = hugging_face.Dataset.from_dict({"a": [1, 2], "y": [0, 1]})
     value = hugging_face.DatasetDict(train=made) if kind == "DatasetDict" else made.to_iterable_dataset()
-    with pytest.raises(ArgumentError) as caught:
-        make_source(value)
-    message = str(caught.value).splitlines()
+    message = refusal(ArgumentError, make_source, value)
     assert message[0] == "`x` must be a table in memory, or files by their names."
     assert message[1].startswith("Received: an object of class datasets.")
     assert message[1].endswith(f".{kind}")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_sets import CLASSES, EXAMPLES, arrayrecord, images, tfrecord, write_images
+from refusals import refusal
 
 import tfdistr
 from tfdistr.data.readers.record_files import TFRecordFiles
@@ -16,9 +17,7 @@ from tfdistr.errors import ArgumentError
 
 
 def refused(call: Any = tfdistr.load_dataset, *values: Any, **arguments: Any) -> list[str]:
-    with pytest.raises(ArgumentError) as caught:
-        call(*values, **arguments)
-    return str(caught.value).splitlines()
+    return refusal(ArgumentError, call, *values, **arguments)
 
 
 def refused_images(files: Any, **arguments: Any) -> list[str]:

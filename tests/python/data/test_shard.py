@@ -3,13 +3,17 @@
 import itertools
 import logging
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refusal
 
 from tfdistr import tf_internals
 from tfdistr.data.order import shard
+from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.order.shard import (
     Policy,
     auto_shard,
@@ -20,6 +24,7 @@ from tfdistr.data.order.shard import (
     leave_to_tensorflow,
     mark_share,
 )
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.errors import ArgumentError, DataShardError
 
 
@@ -54,53 +59,40 @@ def test_the_policy_and_its_reason(files, workers, exact, policy, reason):
     assert choose_policy(files, workers, exact) == (Policy[policy], reason)
 
 
-def test_the_choice_is_set_and_logged_once(files, caplog):
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [(auto_shard, "auto_shard: policy DATA for 4 workers: "),
+     (lambda dataset, workers: distribute_batches(dataset, workers, 0),
+      "Each of 4 workers takes its rows of every global batch: ")],
+)  # fmt: skip
+def test_the_choice_is_logged_once_with_its_reason(files, split, message, caplog):
     with caplog.at_level(logging.INFO, logger="tfdistr"):
-        dataset = auto_shard(tf.data.TFRecordDataset(files[:1]).batch(4), num_workers=4)
-    assert policy_of(dataset) is Policy.DATA
-    (record,) = caplog.records
-    assert record.levelno == logging.INFO
-    assert record.getMessage() == (
-        "auto_shard: policy DATA for 4 workers: 1 file cannot be shared out to 4 workers"
-    )
+        split(tf.data.TFRecordDataset(files[:1]).batch(4), 4)
+    assert caplog.messages == [message + "1 file cannot be shared out to 4 workers"]
 
 
-def test_the_split_of_a_dataset_is_logged_with_its_reason(files, caplog):
+@pytest.mark.parametrize(
+    ("arguments", "policy"),
+    [((2, "auto", False), "FILE"), ((2.0,), "DATA"), ((2, "file"), "FILE"), ((2, "data"), "DATA"),
+     ((2, "hint"), "HINT"), ((2, "off"), "OFF")],
+)  # fmt: skip
+def test_the_policy_that_is_set(files, arguments, policy, caplog):
     with caplog.at_level(logging.INFO, logger="tfdistr"):
-        distribute_batches(tf.data.TFRecordDataset(files[:1]).batch(4), 4, 0)
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        "Each of 4 workers takes its rows of every global batch: 1 file cannot be shared out to 4 workers"
-    )
+        dataset = auto_shard(tf.data.TFRecordDataset(files), *arguments)
+    assert policy_of(dataset) is Policy[policy]
+    assert len(caplog.records) == (len(arguments) == 1 or arguments[1] == "auto")
 
 
-def test_files_are_shared_out_where_that_was_asked_for(files):
-    dataset = tf.data.TFRecordDataset(files)
-    assert policy_of(auto_shard(dataset, 2, exact=False)) is Policy.FILE
-    assert policy_of(auto_shard(dataset, 2.0)) is Policy.DATA
+def test_the_number_of_workers_is_that_of_the_strategy(monkeypatch):
+    class Stock:
+        num_replicas_in_sync = 3
 
-
-@pytest.mark.parametrize("policy", ["file", "data", "hint", "off"])
-def test_a_policy_that_was_asked_for_is_set(files, policy, caplog):
-    with caplog.at_level(logging.INFO, logger="tfdistr"):
-        dataset = auto_shard(tf.data.TFRecordDataset(files), 2, policy)
-    assert policy_of(dataset) is Policy[policy.upper()]
-    assert not caplog.records
-
-
-def test_the_number_of_workers_is_that_of_the_strategy():
     dataset = tf.data.Dataset.range(3)
     assert policy_of(auto_shard(dataset)) is Policy.OFF
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         assert policy_of(auto_shard(dataset)) is Policy.OFF
-
-
-def test_the_number_of_workers_of_a_strategy_that_is_not_ours(monkeypatch):
-    class Stock:
-        num_replicas_in_sync = 3
-
     monkeypatch.setattr(tf.distribute, "get_strategy", Stock)
-    assert policy_of(auto_shard(tf.data.Dataset.range(3))) is Policy.DATA
+    assert policy_of(auto_shard(dataset)) is Policy.DATA
 
 
 def policy_of(dataset: tf.data.Dataset):
@@ -108,9 +100,7 @@ def policy_of(dataset: tf.data.Dataset):
 
 
 def test_file_with_too_few_files_is_refused_with_both_numbers(files):
-    with pytest.raises(DataShardError) as caught:
-        auto_shard(tf.data.TFRecordDataset(files[:1]), 4, "file")
-    assert str(caught.value).splitlines() == [
+    assert refusal(DataShardError, auto_shard, tf.data.TFRecordDataset(files[:1]), 4, "file") == [
         "The auto-shard policy FILE needs at least one file for each worker.",
         "Received: 1 file, 4 workers",
         "Fix: Use tfdistr.auto_shard(dataset), or write the data to at least as many files as workers.",
@@ -220,9 +210,7 @@ def without_global_seed():
 def test_an_order_that_differs_from_worker_to_worker_is_refused():
     dataset = tf.data.Dataset.range(8)
     for shuffled in (unseeded(dataset).batch(2), unseeded(dataset).map(lambda x: x + 1).batch(2).repeat()):
-        with pytest.raises(DataShardError) as caught:
-            distribute_batches(shuffled, 2, 0)
-        assert str(caught.value).splitlines() == [
+        assert refusal(DataShardError, distribute_batches, shuffled, 2, 0) == [
             "A dataset that is split over several workers must be in the same order on all of them.",
             "Received: shuffle() without a seed, made before the strategy",
             "Fix: Pass seed=1 to it, or make the dataset after the strategy.",
@@ -240,13 +228,6 @@ def test_what_is_random_without_a_seed_gets_the_common_seed(caplog):
         tf.random.set_seed(seed)
     assert sorted(itertools.chain(*parts[0], *parts[1])) == list(range(8))
     assert caplog.messages.count("shuffle() without a seed gets the common seed of the workers.") == 1
-
-
-def test_each_worker_has_a_cache_file_of_its_own(tmp_path):
-    dataset = tf.data.Dataset.range(8).cache(str(tmp_path / "cache")).batch(2)
-    first, second = (iter(distribute_batches(dataset, 2, index)) for index in range(2))  # both are writing
-    assert [int(rows[0]) for pair in zip(first, second, strict=True) for rows in pair] == list(range(8))
-    assert {path.name for path in tmp_path.glob("*.index")} == {"cache.index", "cache.worker-1.index"}
 
 
 def test_a_look_at_the_batches_leaves_cache_files_alone(tmp_path):
@@ -331,9 +312,7 @@ def test_shards_that_tensorflow_fills_in_are_for_loops_of_ones_own(files):
         lambda: leave_to_tensorflow(shards(files), 2, fits=True),
         lambda: distribute_batches(shards(files).batch(2), 2, 0),
     ):
-        with pytest.raises(DataShardError) as caught:
-            refuse()
-        assert str(caught.value).splitlines() == [
+        assert refusal(DataShardError, refuse) == [
             "Cannot use shard(SHARD_HINT, SHARD_HINT): its batches have other rows than those of one worker.",
             "Received: a dataset whose shards TensorFlow is to fill in",
             "Fix: Leave this shard() out. Each worker takes its rows of every global batch.",
@@ -352,3 +331,102 @@ def test_a_share_stays_one_through_what_is_done_to_it():
     assert not is_share(dataset.batch(2))
     assert is_share(mark_share(dataset).map(lambda x: x).batch(2))
     assert is_share(distribute_batches(tf.data.Dataset.range(8).batch(4), 2, 1).prefetch(1))
+
+
+X = np.arange(48, dtype="float32").reshape(16, 3)
+Y = X[:, :1]
+W = np.array([1, 2, 3], "float32")
+RULE = "Cannot split a batch over workers: not all of its parts have a row for each example."
+FIX = (
+    "Repeat what all rows share for each row, or make it a weight of the model. If each batch is one graph, "
+    "train with one worker, or make batches of graphs that are padded to the same number of nodes."
+)
+BESIDE = "`x['w']`: 3 rows, `x['x']`: 8 rows, `y`: 8 rows"
+
+
+def examples() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def with_constant(x: Any, y: Any) -> Any:
+    return {"x": x, "w": tf.constant(W)}, y
+
+
+def with_constants() -> Iterator[Any]:
+    for first in (0, 8):
+        yield {"x": X[first : first + 8], "w": W}, Y[first : first + 8]
+
+
+def graphs() -> Iterator[Any]:
+    for nodes in (5, 7):
+        yield (np.ones((nodes, 3)), np.eye(nodes)), np.ones((nodes, 1))
+
+
+def labeled_graphs() -> Iterator[Any]:
+    for x, y in graphs():
+        yield x, y[:1]
+
+
+def dataset_of(generator: Callable[[], Iterator[Any]]) -> tf.data.Dataset:
+    types = tf.TensorSpec([None, 3], tf.float64), tf.TensorSpec([None, None], tf.float64)
+    return tf.data.Dataset.from_generator(
+        generator, output_signature=(types, tf.TensorSpec([None, 1], tf.float64))
+    )
+
+
+REFUSED = {
+    "a constant": (lambda: examples().batch(8).map(with_constant), BESIDE),
+    "a constant beside known sizes": (
+        lambda: examples().batch(8, drop_remainder=True).map(with_constant), BESIDE,
+    ),
+    "a constant of a generator": (with_constants, BESIDE),
+    "graphs of a generator": (graphs, "`x[1]` of the shapes (5, 5) and (7, 7)"),
+    "graphs of a dataset": (lambda: dataset_of(graphs), "`x[1]` of the shapes (5, 5) and (7, 7)"),
+    "labels of graphs": (labeled_graphs, "`x[0]`: 5 rows, `x[1]`: 5 rows, `y`: 1 rows"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_batches_that_cannot_be_split_are_refused_with_the_part(case):
+    make, received = REFUSED[case]
+    with pytest.raises(DataShardError) as caught:
+        make_data(make, WorkerContext(num_workers=2, index=0, global_batch_size=None))
+    assert (caught.value.message, caught.value.received, caught.value.fix) == (RULE, received, FIX)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_one_worker_trains_on_them(case):
+    make, _ = REFUSED[case]
+    data = make_data(make, WorkerContext(num_workers=1, index=0, global_batch_size=None))
+    assert len(list(data.dataset.take(2) if isinstance(data.dataset, tf.data.Dataset) else make())) == 2
+
+
+def test_a_later_batch_that_cannot_be_split_is_refused():
+    def batches() -> Iterator[Any]:
+        yield from ((X[:8], Y[:8]), (X[:8], Y[:8]), (X[:8], Y[:3]))
+
+    context = WorkerContext(num_workers=2, index=0, global_batch_size=None)
+    fed = iter(make_data(batches, context, steps=3).dataset)
+    assert next(fed)[0].shape == next(fed)[0].shape == (4, 3)
+    with pytest.raises(DataShardError, match="Received: `x`: 8 rows, `y`: 3 rows"):
+        next(fed)
+
+    types = tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None, 1], tf.float32)
+    split = iter(distribute_batches(tf.data.Dataset.from_generator(batches, output_signature=types), 2, 0))
+    assert next(split)[0].shape == next(split)[0].shape == (4, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        next(split)
+    assert f"{RULE} Received: `y` beside `x`. Fix: {FIX}" in caught.value.message
+
+
+def test_square_parts_of_one_size_are_rows():
+    images = tf.data.Dataset.from_tensor_slices((np.ones((16, 8)), np.ones((16, 1)))).batch(8)
+    unknown = images.map(lambda x, y: (tf.ensure_shape(tf.identity(x), [None, None]), y))
+    for batches in (images, unknown):
+        assert [x.shape[0] for x, _ in distribute_batches(batches, 2, 0)] == [4, 4]
+
+
+def test_single_examples_are_not_taken_for_a_batch():
+    one_hot = tf.data.Dataset.from_tensor_slices((np.ones((4, 28, 28)), np.ones((4, 10))))
+    with pytest.raises(ArgumentError, match="Without `batch_size`, the dataset of the function `x`"):
+        make_data(lambda: one_hot, WorkerContext(num_workers=1, index=0, global_batch_size=None))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
+from refusals import refusal
 
 import tfdistr
 from tfdistr.errors import ArgumentError
@@ -17,6 +17,4 @@ def write(path: Path, **of_columns: Any) -> str:
 
 
 def refused(**arguments: Any) -> list[str]:
-    with pytest.raises(ArgumentError) as caught:
-        tfdistr.load_dataset(**{"name": "parquet"} | arguments)
-    return str(caught.value).splitlines()
+    return refusal(ArgumentError, tfdistr.load_dataset, **{"name": "parquet"} | arguments)

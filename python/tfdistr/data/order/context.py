@@ -138,8 +138,14 @@ class WorkerContext:
         if by_index is None:
             share = _read_in_order(self, dataset, order, buffer or examples)
         else:
-            steps = _steps(self._reading, order)
-            share = by_index.stream(steps.map(lambda step: own_indices(self, order, step)))
+            start = self._reading.start
+
+            def steps(number: tf.Tensor) -> tf.data.Dataset:
+                first = tf.maximum(number * order.batches, start)
+                return tf.data.Dataset.range(first, (number + 1) * order.batches)
+
+            used = stream.passes(steps, start // order.batches, lambda: self._reading.passes)
+            share = by_index.stream(used.map(lambda step: own_indices(self, order, step)))
         self._reading.order = order
         self._reading.shares.append(share)
         return share
@@ -162,16 +168,6 @@ def order_of(context: WorkerContext, examples: int, what: str) -> Order:
 def own_indices(context: WorkerContext, order: Order, step: tf.Tensor) -> tf.Tensor:
     """Return the indices of a worker's examples of a global batch."""
     return order.indices(step, *context.place)
-
-
-def _steps(reading: Reading, order: Order) -> tf.data.Dataset:
-    """Return the steps for which ``shard`` returns examples."""
-
-    def of_pass(number: tf.Tensor) -> tf.data.Dataset:
-        first = tf.maximum(number * order.batches, reading.start)
-        return tf.data.Dataset.range(first, (number + 1) * order.batches)
-
-    return stream.passes(of_pass, reading.start // order.batches, lambda: reading.passes)
 
 
 def _read_in_order(

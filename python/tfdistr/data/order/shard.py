@@ -90,7 +90,9 @@ def auto_shard(
         chosen = Policy[policy.upper()]
         if chosen is Policy.FILE:
             check_files(tf_internals.source_files(dataset), workers)
-    return _with_policy(dataset, chosen)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = chosen
+    return dataset.with_options(options)
 
 
 def choose_policy(files: int, workers: int, exact: bool = True) -> tuple[Any, str]:
@@ -246,12 +248,10 @@ def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tens
     def rows(value: Any) -> Any:
         if value is None:
             return None
+        first, end = between(_count(value))
         if isinstance(value, tf.SparseTensor):
-            first, end = between(value.dense_shape[0])
             start = tf.concat([[first], tf.zeros_like(value.dense_shape[1:])], 0)
             return tf.sparse.slice(value, start, tf.concat([[end - first], value.dense_shape[1:]], 0))
-        count = value.nrows() if isinstance(value, tf.RaggedTensor) else tf.shape(value, tf.int64)[0]
-        first, end = between(count)
         return value[first:end]
 
     return tf.nest.map_structure(rows, batch)
@@ -280,12 +280,6 @@ def mark_share(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def is_share(dataset: tf.data.Dataset) -> bool:
     """Return whether ``mark_share`` marked a dataset, or a dataset from which it was made."""
     return any(node in _shares for node in tf_internals.walk_pipeline(dataset))
-
-
-def _with_policy(dataset: tf.data.Dataset, policy: Any) -> tf.data.Dataset:
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = policy
-    return dataset.with_options(options)
 
 
 def _files(count: int) -> str:

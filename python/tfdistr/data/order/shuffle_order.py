@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfdistr.data.order.shard import Own, bounds
 from tfdistr.data.order.steps import steps_per_epoch
+from tfdistr.data.trees import Array
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,7 @@ class Order:
         batch = step % self.batches
         return max(min(self.batches, self.examples // self.batch_size) - batch, 1)
 
-    def block(
-        self, step: int, count: int, shares: int = 1, own: Own = 0
-    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def block(self, step: int, count: int, shares: int = 1, own: Own = 0) -> Array:
         """Return the results of ``indices`` for ``count`` steps from ``step`` on, of shape ``(steps, rows)``.
 
         Steps that are not ``alike`` the first step are dropped.
@@ -97,5 +95,5 @@ class Order:
             shuffled = tf.random.experimental.index_shuffle(
                 positions.reshape(-1), tf.constant([self.seed, number], tf.int64), self.examples - 1
             )
-        found: np.ndarray[Any, np.dtype[np.int64]] = shuffled.numpy().reshape(positions.shape)
+        found: Array = shuffled.numpy().reshape(positions.shape)
         return found

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.warn import NOTE
 
@@ -116,12 +115,7 @@ class GivenBatches:
 
 
 class Pull:
-    """An R function that returns the next batch at each call.
-
-    Args:
-        first: The batch that the first call has returned.
-        more: Returns the next batch; None at the end of a pass.
-    """
+    """An R function that returns the next batch at each call, and None at the end of a pass."""
 
     def __init__(self, first: Any, more: Callable[[], Any]) -> None:
         self._waiting = [first]
@@ -159,7 +153,7 @@ def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
     return int(count)
 
 
-def pass_of(batches: keras.utils.PyDataset, order: np.ndarray[Any, Any]) -> Iterator[Any]:
+def pass_of(batches: keras.utils.PyDataset, order: Array) -> Iterator[Any]:
     """Yield the batches of one pass over a ``PyDataset``, whose workers prefetch some of them."""
     if batches.workers <= 1:
         for number in order:

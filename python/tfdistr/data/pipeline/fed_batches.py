@@ -17,6 +17,7 @@ from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.batch_objects import GivenBatches, Pull, count_batches, is_py_dataset, pass_of
 from tfdistr.data.pipeline.index_batches import batch_type
 from tfdistr.data.source import as_arrays
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 
 #: The number of first batches, whose shapes show which dimensions vary.
@@ -28,12 +29,7 @@ _COMPARED = 16
 class FedBatches:
     """The batches of Python or R code, with the interface of a ``tf.data.Dataset``.
 
-    Args:
-        one_pass: Returns the batches of a pass by its number.
-        context: The worker, which takes its rows of each batch.
-        endless: Whether another pass follows each pass; otherwise each iteration is a pass.
-        skipped: Number of batches that the first iteration skips.
-        first: Number of the first pass.
+    Each iteration is a pass, whose number ``one_pass`` gets; if ``endless``, another pass follows each.
     """
 
     def __init__(
@@ -168,7 +164,7 @@ def _numpy(value: Any) -> Any:
 def _summary(batch: Any) -> list[float]:
     """Return a number for each of the first rows of a batch: the mean size of its values."""
 
-    def of_row(row: np.ndarray[Any, Any]) -> float:
+    def of_row(row: Array) -> float:
         if row.dtype.kind in "biufc":
             return float(np.abs(row.astype(np.complex128)).mean()) if row.size else 0.0
         return float(zlib.crc32(repr(row.tolist()).encode()))
@@ -177,7 +173,7 @@ def _summary(batch: Any) -> list[float]:
     return [of_row(row) for array in arrays for row in array[:_COMPARED]]
 
 
-def _spec(*arrays: np.ndarray[Any, Any]) -> tf.TensorSpec:
+def _spec(*arrays: Array) -> tf.TensorSpec:
     """Return the type of arrays, whose first dimension and varying dimensions are not known."""
     shapes = [array.shape[1:] for array in arrays]
     sides = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]

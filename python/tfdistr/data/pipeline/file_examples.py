@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.index_batches import Indexed
-from tfdistr.data.readers.blocks import Array, Blocks, Single, joined
+from tfdistr.data.readers.blocks import Blocks, Single, joined
 from tfdistr.data.readers.described import FileDataset
 from tfdistr.data.source import pack_parts
-from tfdistr.data.trees import pack
+from tfdistr.data.trees import Array, pack
 from tfdistr.errors import ArgumentError
 
 log = logging.getLogger("tfdistr")
@@ -145,12 +145,8 @@ class DecodedStore:
 
 
 def _size(arrays: list[Array]) -> int:
-    return sum(_bytes_of(array) for array in arrays)
-
-
-def _bytes_of(array: Array) -> int:
-    texts: list[bytes] = array.tolist() if array.dtype.hasobject else []
-    return array.nbytes + sum(map(len, texts))
+    text = (value for array in arrays if array.dtype.hasobject for value in array.tolist())
+    return sum(array.nbytes for array in arrays) + sum(map(len, text))
 
 
 class FileErrors:

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from tfdistr.data.trees import Array
+
 log = logging.getLogger("tfdistr")
 
 _ALIGNMENT = 64
@@ -34,17 +36,17 @@ Part = tuple[tuple[int, ...], np.dtype[Any]]
 class HostMemory:
     """Arrays of zeros. The workers of a host share them if possible; otherwise each process has its own.
 
-    All workers must request the same arrays in the same order.
-
-    Args:
-        file: Descriptor of the file that holds them. Only this process uses it. None for no file.
-        disk: The files on the disk; by default this process makes its own when it needs them.
+    All workers must request the same arrays in the same order. Only this process may use ``file``.
     """
+
+    #: Whether rows are read from a disk in random order.
+    _at_random = False
 
     def __init__(self, file: int | None = None, disk: HostDisk | None = None) -> None:
         self._file = file
         self._disk = disk
         self._end = 0
+        self._refused: OSError | None = None
         self._threads = threading.Lock()
 
     @property
@@ -83,19 +85,14 @@ class HostMemory:
             _not_shared(error)
             return cls()
 
-    def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
+    def arrays(self, parts: Sequence[Part]) -> list[Array]:
         """Make arrays of these shapes and types, all in shared memory or all in memory of this process."""
-        starts, size = [], 0
-        for shape, kind in parts:
-            starts.append(size)
-            size += -(-math.prod(shape) * kind.itemsize // _ALIGNMENT) * _ALIGNMENT
-        memory = self._map(size) if self._file is not None and size else None
-        if memory is None:
-            return [np.zeros(shape, kind) for shape, kind in parts]
-        return [
-            np.frombuffer(memory, kind, math.prod(shape), start).reshape(shape)
-            for start, (shape, kind) in zip(starts, parts, strict=True)
-        ]
+        if self._file is not None and self._refused is None:
+            try:
+                return self._shared(parts)
+            except OSError as error:
+                _not_shared(error)
+        return [np.zeros(shape, kind) for shape, kind in parts]
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -110,27 +107,30 @@ class HostMemory:
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def _not_mapped(self, error: OSError) -> None:
-        _not_shared(error)
-
-    def _map(self, size: int) -> mmap.mmap | None:
+    def _shared(self, parts: Sequence[Part]) -> list[Array]:
         assert self._file is not None
-        start = self._end
-        end = start + size
+        starts, size = [], 0
+        for shape, kind in parts:
+            starts.append(size)
+            size += -(-math.prod(shape) * kind.itemsize // _ALIGNMENT) * _ALIGNMENT
+        size = max(size, _ALIGNMENT)
+        end = self._end + size
         try:
             with self.lock():
                 # Allocate it now: a write to memory that is not available would kill the process.
                 if os.fstat(self._file).st_size < end:
-                    os.posix_fallocate(self._file, start, size)
-            memory = mmap.mmap(self._file, size, offset=start)
+                    os.posix_fallocate(self._file, self._end, size)
+            memory = mmap.mmap(self._file, size, offset=self._end)
         except OSError as error:
-            self._not_mapped(error)
-            # Later arrays would not be at the same places as in the other workers.
-            os.close(self._file)
-            self._file = None
-            return None
+            self._refused = error  # later arrays would not be at the same places as in the other workers
+            raise
+        if self._at_random and hasattr(mmap, "MADV_RANDOM"):
+            memory.madvise(mmap.MADV_RANDOM)
         self._end = -(-end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        return memory
+        return [
+            np.frombuffer(memory, kind, math.prod(shape), start).reshape(shape)
+            for start, (shape, kind) in zip(starts, parts, strict=True)
+        ]
 
 
 class HostDisk(HostMemory):
@@ -144,24 +144,19 @@ class HostDisk(HostMemory):
         heap: Descriptor of the file for bytes.
     """
 
+    _at_random = True
+
     def __init__(self, file: int, heap: int) -> None:
         super().__init__(file)
         self._heap = heap
-        self._refused = OSError()
 
-    @property
-    def disk(self) -> HostDisk:
-        """This object."""
-        return self
-
-    def arrays(self, parts: Sequence[Part]) -> list[np.ndarray[Any, Any]]:
-        """Make arrays of these shapes and types."""
-        made = super().arrays(parts)
-        if self._file is None:
+    def arrays(self, parts: Sequence[Part]) -> list[Array]:
+        """Make arrays of these shapes and types; ``OSError`` if the disk has not enough space."""
+        if self._refused is not None:
             raise self._refused
-        return made
+        return self._shared(parts)
 
-    def put(self, values: Sequence[bytes]) -> np.ndarray[Any, Any]:
+    def put(self, values: Sequence[bytes]) -> Array:
         """Store bytes. Returns the position and the length of each, an int64 array of shape (values, 2)."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         with self.lock():
@@ -171,20 +166,11 @@ class HostDisk(HostMemory):
                 written += os.pwrite(self._heap, data[written:], start + written)
         return np.stack([start + np.cumsum(lengths) - lengths, lengths], axis=1)
 
-    def get(self, extents: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def get(self, extents: Array) -> Array:
         """Return the bytes with these positions and lengths, as an array of objects."""
         found = np.empty(len(extents), object)
         found[:] = [os.pread(self._heap, length, start) for start, length in extents.tolist()]
         return found
-
-    def _not_mapped(self, error: OSError) -> None:
-        self._refused = error
-
-    def _map(self, size: int) -> mmap.mmap | None:
-        memory = super()._map(size)
-        if memory is not None and hasattr(mmap, "MADV_RANDOM"):
-            memory.madvise(mmap.MADV_RANDOM)  # rows are read in random order
-        return memory
 
 
 def _unnamed_files() -> tuple[int, int]:

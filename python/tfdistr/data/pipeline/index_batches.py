@@ -19,9 +19,7 @@ from tfdistr.data.order.shard import Own
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.random_access import Lookup
 from tfdistr.data.source import Arrays
-from tfdistr.data.trees import pack
-
-Array = np.ndarray[Any, Any]
+from tfdistr.data.trees import Array, pack
 
 # Indices that are looked up together: a TensorFlow call costs as much as some thousand indices.
 _LOOKED_UP = 8192
@@ -48,13 +46,7 @@ class Indexed:
 
 
 class Batches:
-    """A worker's batches in NumPy arrays. Any step is available directly.
-
-    Args:
-        take: Returns the arrays of an int64 vector of indices.
-        shares: Number of shares of a batch; see ``bounds``.
-        ahead: Whether they should be prefetched; see ``ReadAhead``.
-    """
+    """A worker's batches in NumPy arrays, from the arrays of indices. Any step is available directly."""
 
     def __init__(
         self, take: Callable[[Array], Any], order: Order, shares: int, own: Own, *, ahead: bool = False
@@ -163,12 +155,9 @@ def batch_type(array: Array) -> Any:
 
 
 class ReadAhead:
-    """A worker's batches in NumPy arrays, with prefetch.
+    """A worker's batches in NumPy arrays, with prefetch of ``at_a_time`` steps, and twice as many in memory.
 
     Only the thread reads. Its error is raised when its batches are requested.
-
-    Args:
-        at_a_time: Number of steps that are read at once. At most twice as many are in the memory.
     """
 
     def __init__(self, batches: Batches, at_a_time: int) -> None:

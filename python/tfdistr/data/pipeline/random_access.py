@@ -33,13 +33,7 @@ _PLAIN = frozenset({"TensorSlice", "Tensor", "Range", "Take", "Skip", "Shard", "
 
 @dataclass(frozen=True)
 class Lookup:
-    """The examples of a pipeline, by index.
-
-    Attributes:
-        specs: The types of an example and of a batch.
-        example: Returns the example of an index, a scalar int64 tensor.
-        together: Whether ``example`` also takes a vector of indices, and then returns a batch.
-    """
+    """The examples of a pipeline, by index. If ``together``, ``example`` also takes a vector of indices."""
 
     examples: int
     specs: Specs

@@ -21,6 +21,7 @@ from tfdistr import tf_internals
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.order.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
 from tfdistr.data.order.shard import distribute_batches, in_common_order, mark_share, rows_of_worker
+from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline import stream
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, Pull, is_py_dataset
 from tfdistr.data.pipeline.fed_batches import FedBatches, fed_batches
@@ -132,7 +133,9 @@ def _make_data(
             found = of_files(source, memory or HostMemory(), shuffle=context.shuffle)
             return _by_index(found, context, steps, name=name)
         if source.name == "digits" and source.fits_in_memory():
-            source = _examples_of(source)  # 130 kB: each worker may have a copy
+            examples = source.arrays()  # 130 kB: each worker may have a copy
+            source = make_source(*(examples if isinstance(examples, tuple) else (examples,)))
+            assert isinstance(source, Arrays)
         elif prepared := of_prepared(source, memory or HostMemory()):
             return _by_index(prepared, context, steps)
         else:
@@ -142,14 +145,7 @@ def _make_data(
         return _by_index(of_arrays(source), context, steps)
     if gives_batches(source):
         context = replace(context, global_batch_size=None)
-    return _from_function(source, context, steps, name)
-
-
-def _examples_of(described: Dataset) -> Arrays:
-    examples = described.arrays()
-    source = make_source(*(examples if isinstance(examples, tuple) else (examples,)))
-    assert isinstance(source, Arrays)
-    return source
+    return _Function(source, context, steps, name).data()
 
 
 def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:
@@ -172,69 +168,150 @@ def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name
     return WorkerData(made, steps or order.batches, arrays, known_spec=found.element_spec)
 
 
-def _from_function(
-    function: Callable[..., Any], context: WorkerContext, steps: int | None, name: str
-) -> WorkerData:
-    def call() -> Any:
-        return function(context) if _takes_context(function) else function()
+@dataclass(frozen=True)
+class _Function:
+    """The user's function, and how this worker reads its data."""
 
-    dataset = call()
-    if is_py_dataset(dataset) or isinstance(dataset, Iterator | Pull):
-        again = function if isinstance(function, GivenBatches) else call
-        fed, batches = fed_batches(again, dataset, context, steps, name)
-        return WorkerData(fed, batches)
-    if not isinstance(dataset, tf.data.Dataset):
-        raise ArgumentError(
-            f"The function `{name}` must return a tf.data.Dataset, a PyDataset or a generator of batches.",
-            received=f"a function that returned {describe(dataset)}",
-            fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
-        )
-    shares, own = context.place
-    given = dataset if context.global_batch_size is None else dataset.batch(_LOOKED_AT * shares)
-    data = _from_dataset(function, call, dataset, context, steps, name)
-    return replace(data, given=rows_of_worker(given, shares, own))
+    function: Callable[..., Any]
+    context: WorkerContext
+    steps: int | None
+    name: str
 
+    @property
+    def _reading(self) -> Reading:
+        return reading_of(self.context)
 
-def _from_dataset(
-    function: Callable[..., Any],
-    call: Callable[[], Any],
-    dataset: tf.data.Dataset,
-    context: WorkerContext,
-    steps: int | None,
-    name: str,
-) -> WorkerData:
-    if reading_of(context).order is not None:
-        return _from_share(function, dataset, context, steps, name)
-    if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
-        raise ArgumentError(
-            f"A dataset that never ends needs `{argument}`.",
-            received=f"a dataset of the function `{name}` that repeats forever",
-            fix=f"Leave repeat() out, or pass {argument}.",
-        )
-    if context.global_batch_size is None:
-        return _from_batches(call, dataset, context, steps, name)
-    if by_index := lookup(dataset):
-        log.info("`%s`: each worker looks up its own examples by index", name)
-        return _by_index(of_lookup(by_index), context, steps, name=name)
-    return _from_examples(call, dataset, context, steps, name)
+    def _call(self) -> Any:
+        return self.function(self.context) if _takes_context(self.function) else self.function()
 
+    def data(self) -> WorkerData:
+        dataset = self._call()
+        if is_py_dataset(dataset) or isinstance(dataset, Iterator | Pull):
+            again = self.function if isinstance(self.function, GivenBatches) else self._call
+            return WorkerData(*fed_batches(again, dataset, self.context, self.steps, self.name))
+        if not isinstance(dataset, tf.data.Dataset):
+            raise ArgumentError(
+                f"The function `{self.name}` must return a tf.data.Dataset, a PyDataset or a generator of "
+                "batches.",
+                received=f"a function that returned {describe(dataset)}",
+                fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
+            )
+        shares, own = self.context.place
+        has_batches = self.context.global_batch_size is None
+        given = dataset if has_batches else dataset.batch(_LOOKED_AT * shares)
+        return replace(self._of_dataset(dataset), given=rows_of_worker(given, shares, own))
 
-def _from_batches(
-    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
-) -> WorkerData:
-    """Use the batches that the user made, and take the rows of this worker."""
-    _refuse_examples(dataset, name)
-    size = _size(call, dataset, context, steps, name)
-    again = size is None or _counts_readings(dataset, context, name)
-    first, skipped = (0, 0) if again or size is None else divmod(reading_of(context).start, size)
-    own = distribute_batches(dataset, *context.place, call).prefetch(tf.data.AUTOTUNE)
-    if size is None and steps is None:
-        return WorkerData(mark_share(own), None)
-    batches = stream.passes(lambda number: own.skip(_only_in(first, number, skipped)), first)
-    if again and reading_of(context).start:
-        batches = batches.skip(reading_of(context).start)
-    return WorkerData(mark_share(_not_ahead(batches)), steps or size)
+    def _of_dataset(self, dataset: tf.data.Dataset) -> WorkerData:
+        if self._reading.order is not None:
+            return self._of_share(dataset, self._reading.order)
+        if self.steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            argument = "validation_steps" if self.name == "validation_data" else "steps_per_epoch"
+            raise ArgumentError(
+                f"A dataset that never ends needs `{argument}`.",
+                received=f"a dataset of the function `{self.name}` that repeats forever",
+                fix=f"Leave repeat() out, or pass {argument}.",
+            )
+        if self.context.global_batch_size is None:
+            return self._of_batches(dataset)
+        if by_index := lookup(dataset):
+            log.info("`%s`: each worker looks up its own examples by index", self.name)
+            return _by_index(of_lookup(by_index), self.context, self.steps, name=self.name)
+        return self._of_examples(dataset, self.context.global_batch_size)
+
+    def _of_batches(self, dataset: tf.data.Dataset) -> WorkerData:
+        """Use the batches that the user made, and take the rows of this worker."""
+        _refuse_examples(dataset, self.name)
+        size = self._size(dataset)
+        own = distribute_batches(dataset, *self.context.place, self._call).prefetch(tf.data.AUTOTUNE)
+        if size is None and self.steps is None:
+            return WorkerData(mark_share(own), None)
+        return self._in_passes(dataset, size, lambda number, skipped: own.skip(skipped))
+
+    def _of_examples(self, given: tf.data.Dataset, size: int) -> WorkerData:
+        """Read the examples in order, on every worker. Each worker keeps its rows of each batch."""
+        context, dataset = self.context, in_common_order(given, *self.context.place)
+        known = int(dataset.cardinality())
+        buffer = known if 0 < known < SHUFFLE_BUFFER else SHUFFLE_BUFFER
+        examples = self._size(given)
+        order = order_of(context, examples, f"`{self.name}`") if examples else None
+        ragged = is_ragged(given)
+
+        def of_pass(number: tf.Tensor, skipped: tf.Tensor) -> tf.data.Dataset:
+            used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
+            batches = batched(used.skip(skipped * size), size, ragged, context.drop_remainder)
+            return rows_of_worker(batches, *context.place).prefetch(tf.data.AUTOTUNE)
+
+        if context.num_workers > 1:
+            log.info("`%s`: every worker reads all examples and keeps its rows of each batch; ctx.shard() "
+                     "before an expensive map lets it decode its own only", self.name)  # fmt: skip
+        return self._in_passes(given, order.batches if order else None, of_pass)
+
+    def _in_passes(
+        self, given: tf.data.Dataset, size: int | None, of_pass: Callable[..., tf.data.Dataset]
+    ) -> WorkerData:
+        """Read pass by pass, each of ``size`` batches; ``of_pass`` skips batches of the first pass."""
+        start = self._reading.start
+        again = size is None or self._counts_readings(given)
+        first, skipped = (0, 0) if again or size is None else divmod(start, size)
+
+        def one_pass(number: tf.Tensor) -> tf.data.Dataset:
+            return of_pass(number, tf.where(number == first, tf.constant(skipped, tf.int64), 0))
+
+        endless = size is not None or self.steps is not None
+        batches = stream.passes(one_pass, first) if endless else stream.one_pass_each_time(one_pass)
+        if again and start:
+            batches = batches.skip(start)
+        return WorkerData(mark_share(_not_ahead(batches)), self.steps or size)
+
+    def _of_share(self, dataset: tf.data.Dataset, order: Order) -> WorkerData:
+        """Make batches of the share that ``ctx.shard`` returned, after the further steps of the function."""
+        after = tf_internals.nodes_after(dataset, self._reading.shares)
+        if wrong := sorted(after & _NOT_ONE_TO_ONE):
+            raise DataShardError(
+                "After ctx.shard(), one example must stay one example.",
+                received=", ".join(wrong).lower(),
+                fix="Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
+            )
+        place, start = self.context.place, self._reading.start
+        counts = self._counts_readings(dataset)
+        if after <= _ENDLESS and not counts:
+            self._reading.passes = -1
+            batches = stream.in_batches(dataset, order, *place, start).prefetch(tf.data.AUTOTUNE)
+            return WorkerData(mark_share(batches), self.steps or order.batches)
+        # The later nodes need an end, such as a cache, or a shuffle counts its readings: so read pass by
+        # pass, each with the examples of the first pass.
+        if start:
+            dataset = self.function(replace(self.context, _reading=Reading()))
+        one_pass = stream.in_batches(dataset, order, *place, 0, order.batches).prefetch(tf.data.AUTOTUNE)
+        batches = stream.passes(lambda number: one_pass).skip(start if counts else start % order.batches)
+        return WorkerData(mark_share(_not_ahead(batches)), self.steps or order.batches)
+
+    def _counts_readings(self, dataset: tf.data.Dataset) -> bool:
+        """Return whether the order of a pass depends on how often the dataset was read before."""
+        counts = self._reading.counts_readings or tf_internals.reshuffles(dataset)
+        if counts and self._reading.start:
+            log.warning(
+                "`%s` has its own shuffle(), so it may resume in another order than without an interruption. "
+                "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", self.name,
+            )  # fmt: skip
+        return counts
+
+    def _size(self, dataset: tf.data.Dataset) -> int | None:
+        """Return the number of elements; None if it is not known and not needed, or there is no end."""
+        size = int(dataset.cardinality())
+        if size == tf.data.INFINITE_CARDINALITY:
+            return None
+        if size < 0:
+            needed = self.context.num_workers > 1 or self._reading.start or self._reading.of_known_size
+            if self.steps is not None or not needed:
+                return None
+            log.info("`%s`: counting the elements once, so that all workers make the same number of steps; "
+                     "pass steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",
+                     self.name)  # fmt: skip
+            # Count a separate dataset, because its shuffle counts its readings separately.
+            with tf_internals.undisturbed_random_numbers():  # one worker may not count
+                size = stream.count(in_common_order(self._call(), *self.context.place))
+        return not_empty(size, f"`{self.name}`")
 
 
 def _refuse_examples(dataset: tf.data.Dataset, name: str) -> None:
@@ -262,37 +339,6 @@ def _first_sides(specs: Any) -> set[Any]:
     return {None if shape.rank is None else shape[0] if shape.rank else () for shape in shapes}
 
 
-def _from_examples(
-    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
-) -> WorkerData:
-    """Read the examples in order, on every worker. Each worker keeps its rows of each batch."""
-    given, dataset = dataset, in_common_order(dataset, *context.place)
-    known = int(dataset.cardinality())
-    buffer = known if 0 < known < SHUFFLE_BUFFER else SHUFFLE_BUFFER
-    size = context.global_batch_size
-    assert size is not None
-    examples = _size(call, given, context, steps, name)
-    order = order_of(context, examples, f"`{name}`") if examples else None
-    again = order is None or _counts_readings(given, context, name)
-    first, skipped = (0, 0) if again or order is None else divmod(reading_of(context).start, order.batches)
-    ragged = is_ragged(given)
-
-    def of_pass(number: tf.Tensor) -> tf.data.Dataset:
-        used = stream.shuffled(dataset, buffer, context.seed, number) if context.shuffle else dataset
-        used = used.skip(_only_in(first, number, skipped * size))
-        batches = batched(used, size, ragged, context.drop_remainder)
-        return rows_of_worker(batches, *context.place).prefetch(tf.data.AUTOTUNE)
-
-    endless = order is not None or steps is not None
-    batches = stream.passes(of_pass, first) if endless else stream.one_pass_each_time(of_pass)
-    if again and reading_of(context).start:
-        batches = batches.skip(reading_of(context).start)
-    if context.num_workers > 1:
-        log.info("`%s`: every worker reads all examples and keeps its rows of each batch; ctx.shard() before "
-                 "an expensive map lets it decode its own only", name)  # fmt: skip
-    return WorkerData(mark_share(_not_ahead(batches)), steps or (order.batches if order else None))
-
-
 def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Forbid TensorFlow to prefetch over the end of a pass. Each pass prefetches by itself.
 
@@ -301,76 +347,6 @@ def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     return batches.with_options(options)
-
-
-def _only_in(first: int, number: tf.Tensor, skipped: int) -> tf.Tensor:
-    """Return the number of elements to skip in pass ``number``: ``skipped`` in the first pass, else 0."""
-    return tf.where(number == first, tf.constant(skipped, tf.int64), 0)
-
-
-def _counts_readings(dataset: tf.data.Dataset, context: WorkerContext, name: str) -> bool:
-    """Return whether the order of a pass depends on how often the dataset was read before."""
-    counts = reading_of(context).counts_readings or tf_internals.reshuffles(dataset)
-    if counts and reading_of(context).start:
-        log.warning(
-            "`%s` has its own shuffle(), so it may resume in another order than without an interruption. "
-            "Leave shuffling to tfdistr, or pass reshuffle_each_iteration=False.", name,
-        )  # fmt: skip
-    return counts
-
-
-def _size(
-    call: Callable[[], Any], dataset: tf.data.Dataset, context: WorkerContext, steps: int | None, name: str
-) -> int | None:
-    """Return the number of elements; None if it is not known and not needed, or there is no end."""
-    size = int(dataset.cardinality())
-    if size == tf.data.INFINITE_CARDINALITY:
-        return None
-    if size < 0:
-        reading = reading_of(context)
-        needed = context.num_workers > 1 or reading.start or reading.of_known_size
-        if steps is not None or not needed:
-            return None
-        log.info("`%s`: counting the elements once, so that all workers make the same number of steps; pass "
-                 "steps_per_epoch, or use tf.data.experimental.assert_cardinality(), to avoid it",
-                 name)  # fmt: skip
-        # Count a separate dataset, because its shuffle counts its readings separately.
-        with tf_internals.undisturbed_random_numbers():  # one worker may not count
-            size = stream.count(in_common_order(call(), *context.place))
-    return not_empty(size, f"`{name}`")
-
-
-def _from_share(
-    function: Callable[..., Any],
-    dataset: tf.data.Dataset,
-    context: WorkerContext,
-    steps: int | None,
-    name: str,
-) -> WorkerData:
-    """Make batches of the share that ``ctx.shard`` returned, after the further steps of the function."""
-    order = reading_of(context).order
-    assert order is not None
-    after = tf_internals.nodes_after(dataset, reading_of(context).shares)
-    if wrong := sorted(after & _NOT_ONE_TO_ONE):
-        raise DataShardError(
-            "After ctx.shard(), one example must stay one example.",
-            received=", ".join(wrong).lower(),
-            fix="Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
-        )
-    place, start = context.place, reading_of(context).start
-    counts = _counts_readings(dataset, context, name)
-    if after <= _ENDLESS and not counts:
-        reading_of(context).passes = -1
-        batches = stream.in_batches(dataset, order, *place, start).prefetch(tf.data.AUTOTUNE)
-        return WorkerData(mark_share(batches), steps or order.batches)
-    # The later nodes need an end, such as a cache, or a shuffle counts its readings: so read pass by pass,
-    # each with the examples of the first pass.
-    if start:
-        dataset = function(replace(context, _reading=Reading()))
-    one_pass = stream.in_batches(dataset, order, *place, 0, order.batches)
-    one_pass = one_pass.prefetch(tf.data.AUTOTUNE)
-    batches = stream.passes(lambda number: one_pass).skip(start if counts else start % order.batches)
-    return WorkerData(mark_share(_not_ahead(batches)), steps or order.batches)
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.packages import parquet
 
@@ -246,19 +246,13 @@ def from_address(address: str, name: str) -> Any:
     return from_arrow(_Stream(int(address)), name)
 
 
-def is_table(value: Any) -> bool:
-    """Return whether a value is a ``pyarrow.Table``."""
+def is_arrow(value: Any, kind: str) -> bool:
+    """Return whether a value is of a class of pyarrow, "Table" or "ChunkedArray"."""
     pyarrow = sys.modules.get("pyarrow")  # it has been imported where there is a table
-    return pyarrow is not None and isinstance(value, pyarrow.Table)
+    return pyarrow is not None and isinstance(value, getattr(pyarrow, kind))
 
 
-def is_column(value: Any) -> bool:
-    """Return whether a value is a ``pyarrow.ChunkedArray``."""
-    pyarrow = sys.modules.get("pyarrow")
-    return pyarrow is not None and isinstance(value, pyarrow.ChunkedArray)
-
-
-def array_of(column: Any, name: str, of_table: str | None = None) -> np.ndarray[Any, Any]:
+def array_of(column: Any, name: str, of_table: str | None = None) -> Array:
     """Return a column as an array."""
     where = f"`{name}`" if of_table is None else f"column {of_table!r} of `{name}`"
     form = form_of(column.type, where)

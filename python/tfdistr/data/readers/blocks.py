@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.trees import leaves
-
-Array = np.ndarray[Any, Any]
+from tfdistr.data.trees import Array, leaves
 
 #: Number of images that are checked before a job starts.
 _LOOKED_AT = 32
@@ -19,11 +17,7 @@ _LOOKED_AT = 32
 
 @dataclass(frozen=True)
 class Leaf:
-    """An array of the examples.
-
-    Attributes:
-        kind: Its type in a batch; the type of objects for text, whose values are bytes.
-    """
+    """An array of the examples. The values of text are bytes, and its type is that of objects."""
 
     kind: np.dtype[Any]
     shape: tuple[int, ...] = ()
@@ -97,11 +91,7 @@ class Blocks(ABC):
 
 
 class Single(Blocks):
-    """Examples that are read one by one, or some of them together.
-
-    Args:
-        together: Number of examples of a block.
-    """
+    """Examples that are read one by one, or ``together`` in blocks."""
 
     def __init__(self, structure: tuple[Any, ...], examples: int, together: int = 1) -> None:
         self.structure = structure

@@ -23,9 +23,9 @@ from tfdistr.data.readers.arrow_tables import (
     uneven_lists,
     values_of,
 )
-from tfdistr.data.readers.blocks import Array, Leaf
+from tfdistr.data.readers.blocks import Leaf
 from tfdistr.data.readers.image_folder import Images
-from tfdistr.data.trees import leaves
+from tfdistr.data.trees import Array, leaves
 from tfdistr.errors import ArgumentError
 
 
@@ -62,16 +62,7 @@ First = Callable[[str], "tuple[Where, Any] | None"]
 
 
 class Column:
-    """A column of the files, and its conversion.
-
-    Args:
-        kind: Its type in the first file, a ``pyarrow.DataType``.
-        first: Reads its first rows. Only lists and images need it.
-
-    Attributes:
-        leaf: The array of its values, alone or in a dictionary.
-        images: The decoder of its images, if it has some.
-    """
+    """A column of the files, and its conversion. ``first`` reads its first rows, for lists and images."""
 
     def __init__(self, name: str, kind: Any, path: str, wanted: Wanted, first: First) -> None:
         self.name, self.form = name, form_of(kind, f"column {name!r} of {path}")
@@ -199,18 +190,7 @@ class _Part:
 
 
 class FileColumns:
-    """The columns of the files, and their conversion.
-
-    Args:
-        schema: The schema of the first file, a ``pyarrow.Schema``.
-        path: The path of this file.
-        first: Reads the first rows of a column.
-
-    Attributes:
-        structure: What an example is; see ``Blocks``.
-        columns: The columns by name.
-        features: The names of the columns of ``x``.
-    """
+    """The columns of the files, whose first one has this schema, and their conversion."""
 
     def __init__(self, schema: Any, path: str, wanted: Wanted, first: First = lambda name: None) -> None:
         target = (wanted.target,) if isinstance(wanted.target, str) else wanted.target or ()

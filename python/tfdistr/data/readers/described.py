@@ -14,9 +14,9 @@ import numpy as np
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.blocks import Blocks, joined
-from tfdistr.data.readers.examples import example_options
 from tfdistr.data.readers.image_folder import find_folder, image_options
-from tfdistr.data.readers.paths import find_files, sizes_of
+from tfdistr.data.readers.paths import changed, find_files, sizes_of
+from tfdistr.data.readers.record_files import example_options
 from tfdistr.data.readers.tables import scan
 from tfdistr.data.trees import pack
 from tfdistr.errors import ArgumentError
@@ -51,11 +51,7 @@ class FileDataset(Dataset):
         """Open the files."""
         source = FORMATS[self.name].open(self.files, self.sizes, self.options)
         if source.identity != self.of_source:
-            raise ArgumentError(
-                "The files of a data set have changed since it was described.",
-                received=f"{self.files[0]}, which has other files than before",
-                fix="Write other files beside them, and restart.",
-            )
+            raise changed(f"{self.files[0]}, which has other files than before")
         return source
 
     @property
@@ -114,15 +110,7 @@ class FileDataset(Dataset):
 
 @dataclass(frozen=True)
 class Format:
-    """A format of files.
-
-    Attributes:
-        reader: The module that reads it, and its class.
-        options: Checks the arguments of the format.
-        endings: The endings of the files of a folder.
-        find: Returns the absolute paths for the argument ``files``.
-        prepare: Reads the files when they are described, and returns more options.
-    """
+    """A format of files: its reader, the check of its arguments, and how files are found and described."""
 
     reader: tuple[str, str]
     options: Callable[..., dict[str, Any]]

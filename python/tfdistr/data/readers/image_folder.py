@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Leaf, Single, some_of
-from tfdistr.data.readers.paths import first_line
+from tfdistr.data.readers.blocks import Leaf, Single, some_of
+from tfdistr.data.readers.paths import changed, first_line
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_choice, check_int
 
@@ -19,16 +20,7 @@ CHANNELS = {"rgb": 3, "grayscale": 1, "rgba": 4}
 
 
 class Images:
-    """The decoder of a data set's images to arrays of one shape.
-
-    Args:
-        size: Height and width to which images are resized; None if all have one size.
-        first: The first image, a JPEG, PNG, GIF or BMP file.
-        place: Where it is, for errors.
-
-    Attributes:
-        leaf: The array that an image becomes: of uint8, or of float32 if images are resized.
-    """
+    """The decoder of images to arrays of one shape: ``size``, or the shape of the first image."""
 
     def __init__(self, size: tuple[int, int] | None, color_mode: str, first: bytes, place: str) -> None:
         self._size, self._channels = size, CHANNELS[color_mode]
@@ -114,19 +106,11 @@ def image_options(image_size: Any = None, color_mode: Any = None) -> dict[str, A
 
 #: The endings of the files that keras.utils.image_dataset_from_directory() reads.
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
+_NO_FOLDER = "`files` must be a folder that has a folder of images for each class."
 
 
 class ImageFolder(Single):
-    """The images of a folder that has a folder for each class: pairs of an image and the number of its class.
-
-    Args:
-        files: The path of the folder, in a tuple.
-        sizes: Nothing: a folder has no size.
-        image_size, color_mode: See ``Images``.
-
-    Attributes:
-        class_names: The names of the classes, in the order of their numbers.
-    """
+    """The images of a folder that has a folder for each class, and the numbers of their classes."""
 
     def __init__(
         self, files: Sequence[str], sizes: Sequence[int], image_size: tuple[int, int] | None, color_mode: str
@@ -140,7 +124,11 @@ class ImageFolder(Single):
             self._names += [os.path.join(name, one) for one in found]
             labels += [label] * len(found)
         if not self._names:
-            raise _no_images(folder, f"{len(self.class_names)} folders without an image")
+            raise ArgumentError(
+                _NO_FOLDER,
+                received=f"{folder}: {len(self.class_names)} folders without an image",
+                fix=f"Images are files that end in {', '.join(_ENDINGS)}.",
+            )
         names = "\0".join(self._names).encode(errors="surrogateescape")
         self.identity = hashlib.sha256(names).hexdigest()
         self._labels = np.array(labels, np.int32)
@@ -180,9 +168,9 @@ class ImageFolder(Single):
                 written = os.fstat(file.fileno()).st_mtime_ns
                 data = file.read()
         except OSError as error:
-            raise _changed(f"{path}, which was removed ({error.strerror})") from error
+            raise changed(f"{path}, which was removed ({error.strerror})") from error
         if self._written[index] not in (0, written):
-            raise _changed(f"{path}, which was written again")
+            raise changed(f"{path}, which was written again")
         self._written[index] = written
         return data, path
 
@@ -191,7 +179,7 @@ def find_folder(files: Any) -> tuple[str, ...]:
     """Return the absolute path of the folder."""
     if not isinstance(files, str | os.PathLike) or not os.path.isdir(files):
         raise ArgumentError(
-            "`files` must be a folder that has a folder of images for each class.",
+            _NO_FOLDER,
             received=repr(os.fspath(files)) if isinstance(files, os.PathLike) else repr(files),
             fix='Pass files="images", where images/cats and images/dogs are folders, for example.',
         )
@@ -204,7 +192,7 @@ def _classes(folder: str) -> tuple[str, ...]:
         with os.scandir(folder) as entries:
             return tuple(sorted(entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."))
     except OSError as error:
-        raise _changed(f"{folder}, which was removed ({error.strerror})") from error
+        raise changed(f"{folder}, which was removed ({error.strerror})") from error
 
 
 def _images(folder: str) -> list[str]:
@@ -214,19 +202,3 @@ def _images(folder: str) -> list[str]:
         own = (name for name in sorted(names) if name.lower().endswith(_ENDINGS))
         found += [os.path.relpath(os.path.join(place, name), folder) for name in own]
     return found
-
-
-def _no_images(folder: str, received: str) -> ArgumentError:
-    return ArgumentError(
-        "`files` must be a folder that has a folder of images for each class.",
-        received=f"{folder}: {received}",
-        fix=f"Images are files that end in {', '.join(_ENDINGS)}.",
-    )
-
-
-def _changed(received: str) -> ArgumentError:
-    return ArgumentError(
-        "The files of a data set have changed since it was described.",
-        received=received,
-        fix="Write other files beside them, and restart.",
-    )

@@ -58,38 +58,35 @@ def open_all(files: Sequence[str], sizes: Sequence[int]) -> list[File]:
 
 
 class File:
-    """A file that must not change while it is read.
-
-    Args:
-        size: Its size in bytes when the data set was described, if that is known.
-    """
+    """A file that must not change while it is read, nor have another size than when it was described."""
 
     def __init__(self, path: str, size: int | None = None) -> None:
         self.path = path
         self._state = self._look()
         self.size = self._state[0]
         if size not in (None, self.size):
-            raise self._changed(f"{path}, which has {self.size} bytes, and had {size}")
+            raise changed(f"{path}, which has {self.size} bytes, and had {size}")
 
     def check(self) -> None:
         """Raise the error if the file has changed."""
         if self._look() != self._state:
-            raise self._changed(f"{self.path}, which was written again")
+            raise changed(f"{self.path}, which was written again")
 
     def _look(self) -> tuple[int, int, int]:
         try:
             found = os.stat(self.path)
         except OSError as error:
-            raise self._changed(f"{self.path}, which was removed ({error.strerror})") from error
+            raise changed(f"{self.path}, which was removed ({error.strerror})") from error
         return found.st_size, found.st_mtime_ns, found.st_ino
 
-    @staticmethod
-    def _changed(received: str) -> ArgumentError:
-        return ArgumentError(
-            "The files of a data set have changed since it was described.",
-            received=received,
-            fix="Write other files beside them, and restart.",
-        )
+
+def changed(received: str) -> ArgumentError:
+    """Return the error for a file that is not as it was."""
+    return ArgumentError(
+        "The files of a data set have changed since it was described.",
+        received=received,
+        fix="Write other files beside them, and restart.",
+    )
 
 
 # The place of an op in TensorFlow's program, which does not help with the file.

@@ -1,4 +1,4 @@
-"""Records of TFRecord and ArrayRecord files, by their number.
+"""Files of records that are serialized ``tf.train.Example``, by their number.
 
 A record of a TFRecord file is its length (8 bytes), a checksum of the length (4), the data, and a checksum of
 the data (4). One pass over the lengths finds all records. ArrayRecord files have a list of their records; the
@@ -11,17 +11,26 @@ import os
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array
-from tfdistr.data.readers.examples import Examples
-from tfdistr.data.readers.paths import damaged, first_line
+from tfdistr.data.readers.blocks import Leaf, Single
+from tfdistr.data.readers.paths import damaged, first_line, open_all
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.arguments import check_int
+from tfdistr.utils.describe import describe
 from tfdistr.utils.packages import array_record
 
+#: The types of a ``tf.train.Example``.
+TYPES = ("float32", "int64", "string")
+#: Number of examples that are decoded together, if all examples are.
+_TOGETHER = 64
+
+Features = dict[str, dict[str, Any]]
 _HEADER, _FOOTER = 12, 4
 
 
@@ -38,11 +47,7 @@ def _ends(path: str) -> Iterator[int]:
 
 
 class TFRecordFiles:
-    """The records of TFRecord files, by their file and their number. TensorFlow compares their checksums.
-
-    Args:
-        counts: The number of records of each file, if these are the files of a prepared data set.
-    """
+    """The records of TFRecord files, or of a prepared data set with these counts. Checksums are compared."""
 
     def __init__(self, paths: Sequence[str], counts: Sequence[int] | None = None) -> None:
         self.paths, self._counts = paths, counts
@@ -97,6 +102,124 @@ class TFRecordFiles:
 
 def _not_whole(received: str) -> ArgumentError:
     return damaged("TFRecord files without compression", received)
+
+
+class Examples(Single):
+    """The examples of files of records, in the order of the files."""
+
+    def __init__(self, files: Sequence[str], sizes: Sequence[int], features: Features, target: Any) -> None:
+        self._files, self._features = open_all(files, sizes), features
+        self._file_ends = np.cumsum(self.open_files(files), dtype=np.int64)
+        targets = (target,) if isinstance(target, str) else target or ()
+        parts: list[Any] = [_structure([name for name in features if name not in targets], features)]
+        self._names = [sorted(name for name in features if name not in targets)]
+        if targets:
+            parts.append(_structure(list(targets), features, alone=isinstance(target, str)))
+            self._names.append(sorted(targets))
+        super().__init__(tuple(parts), int(self._file_ends[-1]), _TOGETHER)
+
+    @abstractmethod
+    def open_files(self, paths: Sequence[str]) -> Sequence[int]:
+        """Open the files, and return the number of records of each."""
+
+    @abstractmethod
+    def records(self, files: Array, numbers: Array) -> list[bytes]:
+        """Return the records with these files and numbers."""
+
+    def check(self) -> None:
+        """Decode the first record of each file."""
+        for end, before in zip(self._file_ends, [0, *self._file_ends[:-1]], strict=True):
+            if end > before:
+                self.take(np.array([before]))
+
+    def take(self, indices: Array) -> list[Array]:
+        import tensorflow as tf
+
+        files = np.searchsorted(self._file_ends, indices, side="right")
+        numbers = indices - np.concatenate([[0], self._file_ends])[files]
+        for file in np.unique(files).tolist():
+            self._files[file].check()
+        found = self.records(files, numbers)
+        try:
+            parsed = self._parse(found)
+        except tf.errors.OpError:
+            for file, number, record in zip(files.tolist(), numbers.tolist(), found, strict=True):
+                self._check_one(file, number, record)
+            raise
+        return [parsed[name] for names in self._names for name in names]
+
+    def _parse(self, records: list[bytes]) -> dict[str, Array]:
+        import tensorflow as tf
+
+        features = {
+            name: tf.io.FixedLenFeature(one["shape"], one["dtype"], one["default"])
+            for name, one in self._features.items()
+        }
+        with tf.device("CPU:0"):
+            parsed = tf.io.parse_example(tf.constant(records, tf.string), features)
+        return {name: value.numpy() for name, value in parsed.items()}
+
+    def _check_one(self, file: int, number: int, record: bytes) -> None:
+        import tensorflow as tf
+
+        try:
+            self._parse([record])
+        except tf.errors.OpError as error:
+            raise ArgumentError(
+                "Each record must be a tf.train.Example that has the features of `features`.",
+                received=f"record {number} of {self._files[file].path}: {first_line(error)}",
+                fix="Correct the type, the shape or the name, or give the feature a default value.",
+            ) from error
+
+
+def example_options(features: Any = None, target: Any = None) -> dict[str, Any]:
+    """Check the arguments of files of examples. Return them without TensorFlow objects."""
+    if not isinstance(features, Mapping) or not features or not all(isinstance(n, str) for n in features):
+        raise ArgumentError(
+            "`features` must describe each feature of an example by its name.",
+            received=describe(features),
+            fix='For example features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}.',
+        )
+    plain = {name: _feature(name, value) for name, value in features.items()}
+    if target is None or isinstance(target, str):
+        targets: Any = target
+    elif isinstance(target, list | tuple):
+        targets = tuple(target)
+    else:
+        targets = (target,)
+    listed = [target] if isinstance(target, str) else targets or ()
+    wrong = next((one for one in listed if one not in plain), None)
+    if wrong is not None or len(set(listed)) == len(plain):
+        raise ArgumentError(
+            "`target` must name a feature, and leave one for `x`.",
+            received=f"{target!r}, of the features {', '.join(map(repr, plain))}",
+            fix="Correct the name, or describe another feature.",
+        )
+    return {"features": plain, "target": targets}
+
+
+def _feature(name: str, value: Any) -> dict[str, Any]:
+    """Return the plain form of a ``tf.io.FixedLenFeature``, of a dictionary, or of the name of a type."""
+    if hasattr(value, "dtype") and hasattr(value, "default_value") and hasattr(value, "shape"):
+        value = {"shape": list(value.shape), "dtype": value.dtype, "default": value.default_value}
+    given = {"dtype": value} if not isinstance(value, Mapping) else dict(value)
+    kind = getattr(given.get("dtype"), "name", given.get("dtype"))
+    shape = given.get("shape", ())
+    shape = shape if isinstance(shape, list | tuple) else (shape,)
+    if kind not in TYPES or given.keys() - {"dtype", "shape", "default"}:
+        raise ArgumentError(
+            "A feature has a dtype ('float32', 'int64' or 'string'), a shape, and perhaps a default.",
+            received=f"{name!r}: {value!r}",
+            fix=f'Pass features={{{name!r}: {{"shape": [28, 28], "dtype": "float32"}}}}, for example.',
+        )
+    sides = [check_int("shape", side) for side in shape]
+    return {"shape": sides, "dtype": kind, "default": given.get("default")}
+
+
+def _structure(names: list[str], features: Features, alone: bool = False) -> Any:
+    kinds = {name: "O" if features[name]["dtype"] == "string" else features[name]["dtype"] for name in names}
+    leaves = {name: Leaf(np.dtype(kinds[name]), tuple(features[name]["shape"])) for name in names}
+    return next(iter(leaves.values())) if alone or len(leaves) == 1 else leaves
 
 
 class TFRecordExamples(Examples):

@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfdistr.data.readers.blocks import Array, Blocks, Leaf, some_of
+from tfdistr.data.readers.blocks import Blocks, Leaf, some_of
 from tfdistr.data.readers.columns import FileColumns, Wanted, Where
 from tfdistr.data.readers.paths import File, damaged, first_line, open_all
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.packages import parquet
 
@@ -42,11 +43,7 @@ class Rows:
 
 
 class Tables(Blocks):
-    """The rows of files of tables, in the order of the files.
-
-    Args:
-        wanted: The columns; see ``Wanted``.
-    """
+    """The rows of files of tables, in the order of the files."""
 
     format: ClassVar[str]
 

@@ -16,8 +16,9 @@ from tfdistr.data.pipeline.file_examples import of_blocks
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.pipeline.index_batches import Indexed
 from tfdistr.data.pipeline.random_access import Specs, one_by_one, specs_of
-from tfdistr.data.readers.blocks import Array, Leaf, Single
+from tfdistr.data.readers.blocks import Leaf, Single
 from tfdistr.data.readers.record_files import TFRecordFiles
+from tfdistr.data.trees import Array
 
 log = logging.getLogger("tfdistr")
 
@@ -53,11 +54,7 @@ def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
 
 
 class _Prepared(Single):
-    """Examples of equal shape.
-
-    Args:
-        decode: Makes an example from a record. The same record must always give the same example.
-    """
+    """Examples of equal shape. ``decode`` must always make the same example from a record."""
 
     def __init__(self, records: Records, decode: Decode, specs: Specs) -> None:
         def leaf(spec: tf.TensorSpec) -> Leaf:
