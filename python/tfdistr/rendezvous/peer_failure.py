@@ -170,12 +170,7 @@ _SHOWN = 5
 def mismatch(
     described: Sequence[Mapping[str, str | None]], names: Sequence[str] | None = None
 ) -> JobMismatchError | None:
-    """Return the error that names the fields in which the workers differ; None if they are equal.
-
-    Args:
-        described: The fields of each worker, by their names. The value None is equal to any value.
-        names: The names of the workers; by default "worker 0" and so on.
-    """
+    """Return the error that names the fields in which the workers differ; None if they are equal."""
     found = _differences(described, names or [f"worker {index}" for index in range(len(described))])
     if not found:
         return None
