@@ -31,7 +31,6 @@ from tfdistr.rendezvous.config import (
 )
 from tfdistr.schemas import load_schema
 
-
 # What is read --------------------------------------------------------------------------------------
 
 # R code, what jsonlite 1.8.4 writes for it, and the jobs and the task that this is.
