@@ -49,11 +49,7 @@ def nccl_or_ring(communication: str) -> str:
 
 
 class MpiIfAllCan:
-    """The choice of MPI, if all workers can be ranks of one MPI job; else of the ring.
-
-    Attributes:
-        obstacle: Why this worker cannot be a rank; "" if it can.
-    """
+    """The choice of MPI, if all workers can be ranks of one MPI job; else of the ring."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange, self._is_required = exchange, exchange.communication == "mpi"
@@ -67,11 +63,7 @@ class MpiIfAllCan:
             self.obstacle = str(error.received)
 
     def join(self, talks: Talks, lifelines: Lifelines, heartbeat_timeout: float) -> Collectives | None:
-        """Become a rank together with the others; return None if they cannot and MPI was not requested.
-
-        Raises:
-            ClusterStartError: A worker was lost, or MPI was requested and they cannot be ranks.
-        """
+        """Become a rank together with the others; return None if they cannot and MPI was not requested."""
         library = self._library
         agreement = talks.agree(library.version if library else "", self.obstacle)
         if agreement.obstacle and self._is_required:

@@ -19,12 +19,7 @@ _Options = type(tf.distribute.experimental.CommunicationOptions())
 
 
 class Exchange(NamedTuple):
-    """The checked arguments.
-
-    Attributes:
-        bytes_per_pack: Bytes of gradients in one collective.
-        timeout_seconds: Seconds that a collective may take; None for no limit.
-    """
+    """The checked arguments."""
 
     communication: str
     bytes_per_pack: int
@@ -32,12 +27,7 @@ class Exchange(NamedTuple):
 
 
 def check_exchange(communication_options: Any, communication: Any, bytes_per_pack: Any) -> Exchange:
-    """Check the arguments for the exchange of tensors between workers.
-
-    Args:
-        communication: The backend of the collectives; None for the choice of ``communication_options``.
-        bytes_per_pack: Bytes of gradients in one collective; None for those of ``communication_options``.
-    """
+    """Check the arguments for the exchange of tensors between workers."""
     if communication_options is None:
         if isinstance(communication, Enum):  # tf.distribute.experimental.CommunicationImplementation
             communication = str(communication.value).lower()

@@ -197,7 +197,6 @@ class Collectives(ABC):
         return [results[i] for i in range(len(values[0]))]
 
     def from_chief(self, tensors: Sequence[tf.Tensor]) -> list[Any]:
-        """Return worker 0's ``tensors`` on every worker."""
         own = tensors if self.index == 0 else list(map(tf.zeros_like, tensors))
         return self.all_reduce(tf.distribute.ReduceOp.SUM, own)
 
@@ -249,13 +248,7 @@ class Collectives(ABC):
 
     @abstractmethod
     def exchange(self, text: str) -> list[str]:
-        """Return the ``text`` of each worker, in the order of the workers. Not for use in a graph.
-
-        It waits for all workers. TensorFlow's collectives log the worker for which they wait.
-
-        Raises:
-            tf.errors.AbortedError: A worker has reported that it failed.
-        """
+        """Return the ``text`` of each worker, in the order of the workers. Not for use in a graph."""
 
     @abstractmethod
     def text_of_chief(self, text: str) -> str:
@@ -312,7 +305,6 @@ def add_pairs(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.
 
 
 def _with_tensors(value: Any) -> Any:
-    """Return ``value``; ``tf.IndexedSlices`` of lists become those of tensors."""
     if not isinstance(value, tf.IndexedSlices):
         return value
     shape = None if value.dense_shape is None else tf.convert_to_tensor(value.dense_shape)

@@ -55,15 +55,12 @@ class TensorFlowCollectives(Collectives):
     ) -> None:
         super().__init__(sum(jobs.values()), index, bytes_per_pack)
         self._jobs = jobs
-        self._device = device
         self._hint = communication
         self._timeout = timeout or 0.0  # no limit, for TensorFlow
         self._exchanges = 0
         with tf.device("CPU:0"):
             self._traffic = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="traffic")
-            # The seconds with a collective of a graph under way, and when the last of them ended.
-            self._clock = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False, name="clock")
-        self._eager_seconds = 0.0
+        self._clock = _Clock()
         self._adds_in_order = "GPU" not in device
         # NCCL operations must start in the same order on all workers; a shared resource orders them.
         self._order = [tf.Variable(0.0, trainable=False).handle] if "GPU" in device else []
@@ -93,7 +90,7 @@ class TensorFlowCollectives(Collectives):
     @property
     def seconds(self) -> float | None:
         """Seconds with a collective under way, while this worker may compute; None if GPUs exchange."""
-        return None if self._order else float(self._clock.numpy()[0]) + self._eager_seconds
+        return None if self._order else self._clock.seconds
 
     def begin_waits(self) -> None:
         pass  # no worker knows when the last one has come
@@ -266,21 +263,33 @@ class TensorFlowCollectives(Collectives):
         began = time.monotonic()
         result, *times = _outside_of_loops(collective, tensor, key)
         if times:
-            self._count_seconds(*times)
+            self._clock.count(*times)
         elif tf.executing_eagerly():
-            self._eager_seconds += time.monotonic() - began
+            self._clock.eager_seconds += time.monotonic() - began
         return result
 
-    def _count_seconds(self, began: tf.Tensor, ended: tf.Tensor) -> None:
+
+class _Clock:
+    """The seconds with a collective under way."""
+
+    def __init__(self) -> None:
+        with tf.device("CPU:0"):  # the seconds in graphs, and when the last of these collectives ended
+            self._of_graphs = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False, name="clock")
+        self.eager_seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return float(self._of_graphs.numpy()[0]) + self.eager_seconds
+
+    def count(self, began: tf.Tensor, ended: tf.Tensor) -> None:
         """Count the seconds of a collective that no earlier collective has counted: packs may overlap."""
         with tf.device("CPU:0"):
-            seconds, last = tf.unstack(self._clock.read_value())
+            seconds, last = tf.unstack(self._of_graphs.read_value())
             seconds += tf.maximum(ended - tf.maximum(began, last), 0.0)
-            self._clock.assign(tf.stack([seconds, tf.maximum(ended, last)]))
+            self._of_graphs.assign(tf.stack([seconds, tf.maximum(ended, last)]))
 
 
 def _time_after(*tensors: tf.Tensor) -> tf.Tensor:
-    """Return the time in seconds when the tensors have been computed."""
     with tf.control_dependencies(tensors), tf.device("CPU:0"):
         return tf.timestamp()
 

@@ -37,7 +37,6 @@ class SumTree:
         self._firsts = _firsts(0, leaves, workers)
 
     def leaves_of(self, worker: int) -> range:
-        """Return the virtual workers of a worker."""
         return range(self._firsts[worker], self._firsts[worker + 1])
 
     def nodes(self, worker: int) -> list[Node]:
@@ -50,7 +49,6 @@ class SumTree:
 
     @property
     def all_nodes(self) -> list[list[Node]]:
-        """The nodes of each worker."""
         return [self.nodes(worker) for worker in range(self.workers)]
 
     def total(

@@ -81,18 +81,12 @@ class Loopback:
 
     @property
     def files(self) -> list[int]:
-        """The file descriptors that a process must inherit from this process."""
         return [file for file in self.namespaces if file >= 0]
 
     def warn(
         self, ports: Sequence[int | str], machine: str = "this machine", cluster: str = "local_cluster()"
     ) -> None:
-        """Warn the user, once, if a job is open to other machines, or cannot reach them.
-
-        Args:
-            machine: The machine that listens there.
-            cluster: The function that takes ``env``.
-        """
+        """Warn the user, once, if a job is open to other machines, or cannot reach them."""
         because = "; ".join(self.reasons)
         off = f'pass env={{"{LOOPBACK}": "none"}} to {cluster}'
         if self.way == "namespace" and self.reasons:

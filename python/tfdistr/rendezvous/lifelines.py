@@ -52,11 +52,7 @@ class Lines:
         self._whole: collections.deque[str] = collections.deque()
 
     def take(self) -> str | None:
-        """Return the next line; None if it is not complete.
-
-        Raises:
-            OSError: The connection has ended.
-        """
+        """Return the next line; None if it is not complete."""
         if not self._whole:
             try:
                 read = self.connection.recv(_READ)
@@ -78,7 +74,6 @@ class Lines:
 
     @property
     def has_line(self) -> bool:
-        """Whether a line has arrived that nobody has taken."""
         return bool(self._whole)
 
 
@@ -146,7 +141,6 @@ class Lifelines:
         threading.Thread(target=self._watch, args=arguments, name="tfdistr-lifelines", daemon=True).start()
 
     def tell(self, message: str) -> None:
-        """Report a failure to the other processes."""
         if not self._over:
             with self._closing:
                 self._send_failure(message)

@@ -60,20 +60,7 @@ log = logging.getLogger("tfdistr")
 
 
 def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout: float) -> Lifelines:
-    """Wait until all workers of the cluster have joined, and check that they agree.
-
-    Args:
-        tasks: The address of each task, by its name ("worker 1"). The leader comes first.
-        fields: The values that must be the same on all workers, as the addresses must.
-
-    Returns:
-        The connections to the leader; on the leader, the connections to the others.
-
-    Raises:
-        ClusterStartError: The port of this worker is not available, or two processes have the same task,
-            or a worker is missing. The error names them.
-        JobMismatchError: The workers differ.
-    """
+    """Wait until all workers of the cluster have joined, and check that they agree."""
     meeting = _Meeting(tasks, own, fields, timeout)
     # Not a daemon: while the error is shown, the thread still tells peers that join later.
     thread = threading.Thread(target=meeting.run, name="tfdistr-preflight")
@@ -129,17 +116,7 @@ def _readable_workers(text: str) -> dict[str, str]:
 
 
 def tell_of(error: TfdistrError, tasks: Mapping[str, str]) -> threading.Thread:
-    """Tell a waiting worker why this process cannot join. The worker tells the other workers.
-
-    If no worker waits yet, this process tells the workers that come in the next ``SEEKING`` seconds.
-
-    Args:
-        error: The reason.
-        tasks: The address of each task, by its name. Tasks whose hosts do not resolve are left out.
-
-    Returns:
-        The thread that does it. It keeps running while the interpreter exits.
-    """
+    """Tell a waiting worker why this process cannot join. The worker tells the other workers."""
     end = replace(MeetingEnd.of(error), kind=ClusterStartError.kind)
     received = f"{end.received}, in" if error.received is not None else "in"
     end = replace(end, received=f"{received} {this_process()}")
@@ -184,13 +161,11 @@ class _Meeting:
             self.over.set()
 
     def cancel(self) -> None:
-        """Stop the rendezvous."""
         self._cancelled = True
         with contextlib.suppress(AttributeError, RuntimeError):  # it has not begun, or has ended
             self._loop.call_soon_threadsafe(self._running.cancel)
 
     def lifelines(self) -> Lifelines:
-        """Return the connections that stay open."""
         return Lifelines(self._role.lifelines)
 
     def result(self) -> Lifelines:
@@ -247,16 +222,16 @@ class _Meeting:
         survey, end, heard = self._survey, self._decision.end, self._decision.heard
         told = {survey.own}
         if end and (not heard or survey.leads):  # another worker may not know all addresses
-            for writer in self._role.listeners:
+            for writer in self._listeners():
                 send(writer, {"end": asdict(end)})
                 with contextlib.suppress(OSError):
                     await writer.drain()
-            told |= set(self._role.registered)
+            told |= set(self._role.hellos)
             await tell(survey.without(told), end, told)
         # Only now: a peer that no longer reaches this worker already knows the reason.
         if server:
             server.close()
-        for writer in self._role.listeners:
+        for writer in self._listeners():
             writer.close()
         self._failure = end.error(self._decision.reporter) if end else None
         self.over.set()
@@ -265,13 +240,15 @@ class _Meeting:
             await asyncio.sleep(_RETRY)
             await tell(survey.without(told), end, told)
 
+    def _listeners(self) -> list[asyncio.StreamWriter]:
+        return [*self._role.writers.values(), *self._role.strangers]
+
     async def _listen(self) -> asyncio.Server:
         listens = await listening_socket(self._survey.tasks[self._survey.own], self._survey.tasks.values())
         # It does not serve yet: without a wait here, no interrupt can leave the socket open.
         return await asyncio.start_server(self._serve, sock=listens, limit=LONGEST, start_serving=False)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a process that has connected to this worker."""
         name: str | None = None
         nonce, survey = self._proofs.nonce(), self._survey
         self._open += 1
@@ -323,13 +300,12 @@ class _Meeting:
     async def _too_late(self) -> MeetingEnd:
         survey, missing = self._survey, self._role.missing
         if missing == [survey.leader] or self._survey.unresolved:  # other workers may also be missing
-            others = survey.without({survey.own, *missing, *self._role.registered})
+            others = survey.without({survey.own, *missing, *self._role.hellos})
             missing = missing + await self._survey.absent(list(others))
         found = f"waited for {await self._survey.reasons(missing)}"
         return MeetingEnd.of(absence_error(survey.title(survey.own), found, self._timeout))
 
     async def _no_port(self, error: OSError) -> MeetingEnd:
-        """Return why this worker cannot listen on its port."""
         survey = self._survey
         answer = await answer_at(survey.tasks[survey.own])
         if answer.greeting is not None and answer.is_of(survey.own):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfdistr.errors import PEER_MARK, JobMismatchError, WorkerFailedError
@@ -62,14 +62,17 @@ def is_peer_failure(error: BaseException) -> bool:
         import tensorflow as tf
     except ImportError:  # the error itself, most likely
         return False
+    lost = tf.errors.UnavailableError | tf.errors.AbortedError
+    marks = (PEER_MARK, _UNHEARD, _REPLACED)
+    return any(isinstance(each, lost) or any(mark in str(each) for mark in marks) for each in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and those from which it came."""
     chain: BaseException | None = error
     while chain is not None:
-        if isinstance(chain, tf.errors.UnavailableError | tf.errors.AbortedError):
-            return True
-        if any(mark in str(chain) for mark in (PEER_MARK, _UNHEARD, _REPLACED)):
-            return True
+        yield chain
         chain = chain.__cause__ or chain.__context__
-    return False
 
 
 def reported_failure(
@@ -77,9 +80,8 @@ def reported_failure(
 ) -> WorkerFailedError | None:
     """Return the failure that another worker has reported; None if the error is not about such a report."""
     addresses = list((tasks or {}).values())
-    chain: BaseException | None = error
-    while chain is not None:
-        found = _REPORTED.search(str(chain))
+    for each in _chain(error):
+        found = _REPORTED.search(str(each))
         if found:
             worker, message = int(found[1]), _ADDED.split(found[2])[0]
             host = addresses[worker].rpartition(":")[0] if worker < len(addresses) else "unknown"
@@ -89,16 +91,14 @@ def reported_failure(
                 host=host,
                 fix=next((fix for end, fix in _FIXES.items() if message.endswith(end)), None),
             )
-        chain = chain.__cause__ or chain.__context__
     return None
 
 
 def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedError | None:
     """Return the failure of the lost worker; None if the error does not name it."""
     names = list(tasks)
-    chain: BaseException | None = error
-    while chain is not None:
-        found = UNREACHED.search(str(chain)) or _SILENT.search(str(chain))
+    for each in _chain(error):
+        found = UNREACHED.search(str(each)) or _SILENT.search(str(each))
         name = " ".join(filter(None, found.groups())) if found else ""
         if name in names:
             address = tasks[name]
@@ -108,7 +108,6 @@ def lost_worker(error: BaseException, tasks: Mapping[str, str]) -> WorkerFailedE
                 host=address.rpartition(":")[0],
                 fix=_SEE_LOGS,
             )
-        chain = chain.__cause__ or chain.__context__
     return None
 
 
@@ -170,12 +169,7 @@ _SHOWN = 5
 def mismatch(
     described: Sequence[Mapping[str, str | None]], names: Sequence[str] | None = None
 ) -> JobMismatchError | None:
-    """Return the error that names the fields in which the workers differ; None if they are equal.
-
-    Args:
-        described: The fields of each worker, by their names. The value None is equal to any value.
-        names: The names of the workers; by default "worker 0" and so on.
-    """
+    """Return the error that names the fields in which the workers differ; None if they are equal."""
     found = _differences(described, names or [f"worker {index}" for index in range(len(described))])
     if not found:
         return None

@@ -41,15 +41,7 @@ def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | N
 
 
 def kubernetes_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
-    """Derive the cluster of a Kubernetes Job from the environment of one of its pods.
-
-    Returns:
-        The cluster, with all pods of the Job as workers; None in a process that is in no such pod, or whose
-        Job has one pod.
-
-    Raises:
-        ClusterConfigError: Variables are missing, or do not fit together.
-    """
+    """Derive the cluster of a Kubernetes Job from the environment of one of its pods."""
     known = os.environ if environ is None else environ
     place = place_in_job(known)
     if place is None:

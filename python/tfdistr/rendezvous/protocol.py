@@ -37,6 +37,8 @@ _ID = 200  # characters of the name of a process, or of a task
 _threads = threading.BoundedSemaphore(32)
 _AT_ONCE = 64  # connections to other tasks
 T = TypeVar("T")
+#: A line of the protocol: a JSON object whose members nobody has checked.
+Message = dict[str, Any]
 #: The hint if another process has the port of a task.
 PORT_IN_USE = "Stop the process that uses this task's port, or give the task another address."
 
@@ -57,8 +59,7 @@ class MeetingEnd:
         return cls(error.kind, *(printable(part, _TEXT) for part in parts))
 
     @classmethod
-    def heard(cls, message: Any) -> MeetingEnd:
-        """Return the reason that a message of a peer contains."""
+    def heard(cls, message: object) -> MeetingEnd:
         names = [field.name for field in fields(cls)]
         if not isinstance(message, dict) or message.keys() != set(names):
             raise ValueError("no end")
@@ -75,7 +76,7 @@ class MeetingEnd:
         return made(said, received=quoted(self.received), fix=quoted(self.fix))
 
 
-def parse(line: bytes) -> dict[str, Any]:
+def parse(line: bytes) -> Message:
     """Return the message in a line; ``ValueError`` if there is none."""
     try:
         message = json.loads(line)
@@ -146,7 +147,7 @@ def this_process() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
+def send(writer: asyncio.StreamWriter, message: Message) -> None:
     """Send a message as one line."""
     if not writer.is_closing():
         writer.write(json.dumps(message).encode() + b"\n")
@@ -190,13 +191,8 @@ async def resolves(address: str) -> bool:
     return False
 
 
-async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to an address and read the greeting.
-
-    Raises:
-        OSError: No process can be reached there.
-        ValueError: The answer is not a greeting.
-    """
+async def greeting_of(address: str) -> tuple[Message, asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to an address and read the greeting."""
     failure: OSError = ConnectionRefusedError()
     for family, _, _, _, place in await lookup(*split_address(address)):
         writer = None
@@ -222,7 +218,7 @@ async def greeting_of(address: str) -> tuple[dict[str, Any], asyncio.StreamReade
     raise failure
 
 
-def _is_greeting(message: Mapping[str, Any]) -> bool:
+def _is_greeting(message: Message) -> bool:
     return (
         all(isinstance(message.get(name), str) for name in ("task", "id"))
         and isinstance(message.get("time"), (int, float))
@@ -231,20 +227,13 @@ def _is_greeting(message: Mapping[str, Any]) -> bool:
     )
 
 
-def is_list_of_names(value: Any) -> bool:
+def is_list_of_names(value: object) -> bool:
     """Return whether a part of a message is a list of texts."""
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 async def tell(tasks: Mapping[str, str], end: MeetingEnd, told: set[str], *, pass_on: bool = False) -> None:
-    """Send ``end`` to the reachable tasks, and add their names to ``told``.
-
-    Args:
-        tasks: The address of each task, by its name.
-        end: The reason why the workers cannot start.
-        told: The names of the tasks that know it.
-        pass_on: Whether these tasks must tell the others, as if they had found the reason themselves.
-    """
+    """Send ``end`` to the reachable tasks, and add their names to ``told``."""
 
     message = {"end": asdict(end), "pass_on": pass_on}
 

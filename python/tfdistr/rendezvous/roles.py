@@ -6,13 +6,20 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any, cast
+from typing import cast
 
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.peer_failure import mismatch
-from tfdistr.rendezvous.protocol import MeetingEnd, greeting_of, is_list_of_names, parse, printable, send
+from tfdistr.rendezvous.protocol import (
+    MeetingEnd,
+    Message,
+    greeting_of,
+    is_list_of_names,
+    parse,
+    printable,
+    send,
+)
 from tfdistr.rendezvous.survey import Survey
 from tfdistr.rendezvous.token import Proofs, other_token
 
@@ -66,11 +73,16 @@ class Role:
 
     Attributes:
         lifelines: Copies of the connections that stay open after the rendezvous, by task.
+        hellos: The tasks that have registered with this worker, if it leads (connections: ``writers``).
+        strangers: Connections of processes that have no task in this cluster.
     """
 
     def __init__(self, survey: Survey, decision: Decision) -> None:
         self._survey, self._decision, self._proofs = survey, decision, Proofs()
         self.lifelines: dict[str, socket.socket] = {}
+        self.hellos: dict[str, Message] = {survey.own: survey.hello} if survey.leads else {}
+        self.writers: dict[str, asyncio.StreamWriter] = {}
+        self.strangers: list[asyncio.StreamWriter] = []
 
     @property
     def missing(self) -> list[str]:
@@ -80,7 +92,6 @@ class Role:
         return self._waits_for()
 
     async def run(self) -> None:
-        """Wait for the others, and decide."""
         try:
             await self._run()
         except Exception as error:  # otherwise all workers would wait in vain
@@ -91,22 +102,14 @@ class Role:
         """Whether this worker logs for which tasks it waits; otherwise the leader does it."""
         return True
 
-    @property
-    def registered(self) -> Collection[str]:
-        """The tasks that have registered with this worker."""
-        return ()
-
-    @property
-    def listeners(self) -> list[asyncio.StreamWriter]:
-        """The connections of processes that have said hello to this worker."""
-        return []
-
-    async def welcome(self, message: dict[str, Any], nonce: str, writer: asyncio.StreamWriter) -> str:
+    async def welcome(self, message: Message, nonce: str, writer: asyncio.StreamWriter) -> str:
         """Take the hello of a process; return its task."""
         raise ValueError("this worker does not lead")
 
     def leave(self, name: str | None, writer: asyncio.StreamWriter) -> None:
-        pass
+        """Forget a worker whose connection has ended."""
+        if name is not None and self.writers.get(name) is writer and not self._decision.made.is_set():
+            del self.writers[name], self.hellos[name]
 
     def report(self, end: MeetingEnd) -> None:
         pass
@@ -124,22 +127,8 @@ class Role:
 class Leader(Role):
     """The first worker."""
 
-    def __init__(self, survey: Survey, decision: Decision) -> None:
-        super().__init__(survey, decision)
-        self._hellos: dict[str, Any] = {survey.own: survey.hello}
-        self._writers: dict[str, asyncio.StreamWriter] = {}
-        self._strangers: list[asyncio.StreamWriter] = []  # processes that have no task in this cluster
-
-    @property
-    def registered(self) -> Collection[str]:
-        return self._hellos
-
-    @property
-    def listeners(self) -> list[asyncio.StreamWriter]:
-        return [*self._writers.values(), *self._strangers]
-
     def _waits_for(self) -> list[str]:
-        return [name for name in self._survey.tasks if name not in self._hellos]
+        return [name for name in self._survey.tasks if name not in self.hellos]
 
     async def _run(self) -> None:
         said = 0.0
@@ -147,13 +136,13 @@ class Leader(Role):
             await asyncio.sleep(_POLL_INTERVAL)
             if time.monotonic() - said > _NEWS:
                 said = time.monotonic()
-                waits = self._survey.without(self._hellos.keys() - self._survey.unresolved)
-                for writer in self._writers.values():
+                waits = self._survey.without(self.hellos.keys() - self._survey.unresolved)
+                for writer in self.writers.values():
                     send(writer, {"waits": list(waits)})
         names = list(self._survey.tasks)
-        error = mismatch([self._hellos[name]["fields"] for name in names], names)
+        error = mismatch([self.hellos[name]["fields"] for name in names], names)
         if error is None:
-            writers = dict(self._writers)
+            writers = dict(self.writers)
             for name, writer in writers.items():
                 # What a worker sends after "go" is not for the rendezvous, which must not read it.
                 cast(asyncio.Transport, writer.transport).pause_reading()
@@ -164,7 +153,7 @@ class Leader(Role):
                     await writer.drain()
         self._decision.make(MeetingEnd.of(error) if error else None)
 
-    async def welcome(self, message: dict[str, Any], nonce: str, writer: asyncio.StreamWriter) -> str:
+    async def welcome(self, message: Message, nonce: str, writer: asyncio.StreamWriter) -> str:
         theirs, hello, proof = message.get("nonce"), message["hello"], message.get("proof")
         # A worker with a token does not believe a leader without one.
         if (proof and not self._proofs) or not self._proofs.holds(proof, "hello", nonce, theirs, hello):
@@ -174,27 +163,23 @@ class Leader(Role):
         send(writer, {"proof": self._proofs.of("leader", theirs)})
         return self._register(hello, writer)
 
-    def _register(self, hello: Any, writer: asyncio.StreamWriter) -> str:
+    def _register(self, hello: Message, writer: asyncio.StreamWriter) -> str:
         if not _is_hello(hello):
             raise ValueError("no hello")
         survey, name = self._survey, str(hello["task"])
-        known = self._hellos.get(name)
+        known = self.hellos.get(name)
         if known and known["id"] != hello["id"]:
-            self._strangers.append(writer)
+            self.strangers.append(writer)
             self._decision.make(duplicate(survey.title(name), known["id"], hello["id"]))
         elif name not in survey.tasks:
             error = mismatch([survey.hello["fields"], hello["fields"]], [survey.own, name])
             if error is None:  # a real worker would have one more address
                 raise ValueError("no hello")
-            self._strangers.append(writer)
+            self.strangers.append(writer)
             self._decision.make(MeetingEnd.of(error))
         else:
-            self._hellos[name], self._writers[name] = hello, writer
+            self.hellos[name], self.writers[name] = hello, writer
         return name
-
-    def leave(self, name: str | None, writer: asyncio.StreamWriter) -> None:
-        if name is not None and self._writers.get(name) is writer and not self._decision.made.is_set():
-            del self._writers[name], self._hellos[name]
 
 
 class Follower(Role):
@@ -262,7 +247,7 @@ class Follower(Role):
                 self._decision.make(None)
 
 
-def _is_hello(message: Any) -> bool:
+def _is_hello(message: object) -> bool:
     return (
         isinstance(message, dict)
         and all(isinstance(message.get(name), str) for name in ("task", "id"))

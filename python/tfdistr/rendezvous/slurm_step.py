@@ -59,15 +59,7 @@ def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | 
 
 
 def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
-    """Derive the cluster of a Slurm step from the environment of one of its tasks.
-
-    Returns:
-        The cluster, with all tasks of the step as workers; None in a process that is no task of a step, or
-        whose step has one task.
-
-    Raises:
-        ClusterConfigError: The Slurm variables are missing, or do not fit together.
-    """
+    """Derive the cluster of a Slurm step from the environment of one of its tasks."""
     known = os.environ if environ is None else environ
     place = place_in_step(known)
     if place is None:

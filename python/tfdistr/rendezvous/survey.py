@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tfdistr.rendezvous.protocol import (
+    Message,
     absence,
     greeting_of,
     lookup,
@@ -25,7 +26,7 @@ _SHOWN = 8  # missing tasks in a message
 class Answer(NamedTuple):
     """What answers at an address: a worker that waits for its peers, nobody, or else another program."""
 
-    greeting: dict[str, Any] | None = None
+    greeting: Message | None = None
     error: OSError | None = None
 
     def is_of(self, task: str) -> bool:
@@ -59,20 +60,18 @@ class Survey:
         self.tasks, self.own, self.id = dict(tasks), own, this_process()
         self.leader = next(iter(self.tasks))
         addresses = {f"address of {name}": address for name, address in tasks.items()}
-        self.hello: dict[str, Any] = {"task": own, "id": self.id, "fields": {**addresses, **fields}}
+        self.hello: Message = {"task": own, "id": self.id, "fields": {**addresses, **fields}}
         self.unresolved = set(self.tasks)
         self.refused = False
 
     @property
     def leads(self) -> bool:
-        """Whether this worker is the leader."""
         return self.own == self.leader
 
     def title(self, name: str) -> str:
         return f"{name} ({self.tasks.get(name, 'an unknown address')})"
 
     def without(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the tasks that are not among ``names``."""
         return {name: address for name, address in self.tasks.items() if name not in names}
 
     async def resolve(self) -> None:

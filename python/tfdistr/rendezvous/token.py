@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tfdistr.errors import ClusterStartError
 from tfdistr.utils.shared_names import START
@@ -44,17 +43,12 @@ def other_token() -> ClusterStartError:
 
 
 class Proofs:
-    """The proofs that this process and its peers know the token.
-
-    Args:
-        token: The token; by default that of this process. If it is empty, nothing is proved or checked.
-    """
+    """The proofs that this process and its peers know the token."""
 
     def __init__(self, token: str | None = None) -> None:
         self._key = (os.environ.get(TOKEN, "") if token is None else token).encode()
 
     def __bool__(self) -> bool:
-        """Return True if there is a token."""
         return bool(self._key)
 
     @staticmethod
@@ -62,14 +56,14 @@ class Proofs:
         """Return a number for one connection, as text."""
         return secrets.token_hex(16)
 
-    def of(self, *parts: Any) -> str:
+    def of(self, *parts: object) -> str:
         """Return the proof for the parts of a message; empty without a token."""
         if not self._key:
             return ""
         text = json.dumps(parts, sort_keys=True).encode()
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()
 
-    def holds(self, proof: Any, *parts: Any) -> bool:
+    def holds(self, proof: object, *parts: object) -> bool:
         """Return whether a peer has proved that it knows the token."""
         if not self._key:
             return True

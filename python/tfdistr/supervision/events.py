@@ -91,6 +91,8 @@ LONGEST = 10_000
 #: Events that are dropped when the disk is full: nobody waits for them.
 _MAY_MISS = ("epoch_begin", "batch", "epoch_end", "warning", "note")
 _RESERVED = 2**17  # bytes: some messages and tracebacks of the greatest length
+#: An event, with its fields.
+Event = dict[str, Any]
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
@@ -109,7 +111,6 @@ def cut(text: str) -> str:
 
 
 def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """Return the line of an event, with the clocks of this host."""
     clock = {"name": _clock_of_host(), "seconds": time.monotonic()}
     event = {"event": kind, "time": time.time(), "clock": clock, **fields}
     return json.dumps(event, allow_nan=False).encode() + b"\n"
@@ -174,7 +175,6 @@ class EventWriter:
         self._append_from_reserve(_line("warning", {"message": message}))
 
     def _append(self, line: bytes) -> bool:
-        """Append a line; return whether all of it is written."""
         # One call: the line stays whole if others append, and is there if this process is killed next.
         line = b"\n" * self._torn + line
         self._open_again()
@@ -207,19 +207,16 @@ class _Reserve:
         self.fill()
 
     def fill(self) -> None:
-        """Take the space, or as much of it as there is."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.write(os.urandom(_RESERVED))  # zeros may take no space
 
     def free(self) -> None:
-        """Free the space."""
         if self._file is not None:
             self._file.seek(0)
             self._file.truncate()
 
     def close(self) -> None:
-        """Free the space permanently."""
         if self._file is not None:
             self._file.close()
 
@@ -231,17 +228,10 @@ class EventReader:
         self._tails = [Tail(events_path(run_dir, index)) for index in range(workers)]
         self._clocks = HostClocks()
 
-    def poll(self) -> list[dict[str, Any]]:
-        """Read the events since the last call, in the order in which they happened.
-
-        The order does not depend on how the hosts have set their clocks. Events of one host are in their
-        exact order. The order of events of two hosts is as exact as the shortest delay of a host's events.
-
-        Returns:
-            One dictionary per event: "worker" (its index), "event", "time" and the fields.
-        """
+    def poll(self) -> list[Event]:
+        """Read the events since the last call, in the order in which they happened."""
         now = time.monotonic()
-        read: list[tuple[str, float, dict[str, Any]]] = []
+        read: list[tuple[str, float, Event]] = []
         for index, tail in enumerate(self._tails):
             for event in map(_read, tail.lines()):
                 if event is not None:
@@ -265,7 +255,7 @@ def _clock(given: Any, worker: int, now: float) -> tuple[str, float]:
         return f"worker {worker}", now
 
 
-def _read(line: str) -> dict[str, Any] | None:
+def _read(line: str) -> Event | None:
     try:
         event = json.loads(line)
     except ValueError:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from tfdistr.clusters.worker_process import Worker
 from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.protocol import PORT_IN_USE
+from tfdistr.supervision.events import Event
 from tfdistr.utils.disk import RESUME, is_full
 from tfdistr.utils.log_tail import last_lines
 
@@ -41,19 +41,17 @@ class Failure:
     worker: int
     order: int
     cause: Cause
-    event: Mapping[str, Any] | None = None
+    event: Event | None = None
     exit_code: int | None = None
     silence: float | None = None
 
     @classmethod
-    def reported(cls, event: Mapping[str, Any], order: int, exit_code: int | None) -> Failure:
-        """Return the failure that a worker reported."""
+    def reported(cls, event: Event, order: int, exit_code: int | None) -> Failure:
         cause = Cause.PEER if event.get("peer") else Cause.OWN
         return cls(event["worker"], order, cause, event, exit_code)
 
     @classmethod
     def exited(cls, worker: int, order: int, exit_code: int) -> Failure:
-        """Return the failure of a worker that exited without a report."""
         cause = Cause.OWN if -exit_code in _FIRST_HAND else Cause.EXIT
         return cls(worker, order, cause, exit_code=exit_code)
 
@@ -64,7 +62,6 @@ class Failure:
 
     @classmethod
     def silent(cls, worker: int, order: int, seconds: float) -> Failure:
-        """Return the failure of a worker that sends no heartbeat."""
         return cls(worker, order, Cause.OWN, silence=seconds)
 
     @property
@@ -82,13 +79,7 @@ def root_cause(failures: Iterable[Failure]) -> Failure:
 def worker_failed_error(
     failure: Failure, process: Worker, *, title: str, done: bool, attempts: int = 1
 ) -> WorkerFailedError:
-    """Return the error for a failed worker, with its traceback, or else the end of its output.
-
-    Args:
-        title: The name of the worker in the message, such as "Worker 1 of 3".
-        done: Whether the worker had reported that its work is done.
-        attempts: How often the workers were started, if a port was in use each time.
-    """
+    """Return the error for a failed worker, with its traceback, or else the end of its output."""
     event = failure.event or {}
     traceback = str(event.get("traceback") or "").strip("\n") or None
     if event:
@@ -121,7 +112,7 @@ def worker_failed_error(
     )
 
 
-def _reported(event: Mapping[str, Any], traceback: str | None) -> tuple[str, str | None]:
+def _reported(event: Event, traceback: str | None) -> tuple[str, str | None]:
     message = str(event.get("message", "")).strip()
     if traceback and message in traceback:
         message = message.partition("\n")[0]  # the traceback has the whole message

@@ -32,7 +32,6 @@ class _Log(io.FileIO):
         self._events = events
 
     def write(self, data: Any) -> int:
-        """Write bytes, or drop them."""
         try:
             return super().write(data)
         except OSError as error:
@@ -72,21 +71,10 @@ class ProcessOfJob:
         self._began = time.monotonic()
 
     def done(self, times: Mapping[str, float] | None = None) -> None:
-        """Report that the work is done.
-
-        Args:
-            times: The seconds of each part of the training, if the process has trained.
-        """
         parts = {"times": dict(times)} if times else {}
         self.events.write("done", seconds=time.monotonic() - self._began, **parts)
 
     def failed(self, error: BaseException, *, peer: bool = False, foreign: Foreign | None = None) -> None:
-        """Report that the process has failed.
-
-        Args:
-            peer: Whether the error only says that another process has failed.
-            foreign: Recognizes errors of another language.
-        """
         text = "".join(traceback.format_exception(error))
         name, language = type(error).__name__, "python"
         elsewhere = foreign(error) if foreign else None

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Cluster, Role
 from tfdistr.clusters.guard import HEARTBEAT
 from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
@@ -24,7 +23,7 @@ from tfdistr.errors import (
     WorkerFailedError,
     how_to_resume,
 )
-from tfdistr.supervision.events import EventReader, events_path
+from tfdistr.supervision.events import Event, EventReader, events_path
 from tfdistr.supervision.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
 from tfdistr.utils.disk import writing
 from tfdistr.utils.log_tail import Tail
@@ -51,7 +50,7 @@ SERVER_GRACE = 15.0
 
 _TO_START = 0.5  # seconds that the system may need from the first start to the last
 
-OnEvent = Callable[[dict[str, Any]], object]
+OnEvent = Callable[[Event], object]
 
 
 @dataclass(frozen=True)
@@ -135,41 +134,80 @@ def poll_interval(workers: int) -> float:
     return POLL * max(1.0, workers / FEW)
 
 
+@dataclass
+class _Progress:
+    """How far a worker, or another process of the cluster, has come.
+
+    Attributes:
+        was_ready: Whether a process of this worker was ready, perhaps before it was replaced.
+        replaced: How often its process was replaced.
+        halted_since: When it was first seen stopped (SIGSTOP); None if it is not.
+    """
+
+    role: Role
+    ready: bool = False
+    was_ready: bool = False
+    done: bool = False
+    times: dict[str, float] | None = None
+    replaced: int = 0
+    halted_since: float | None = None
+
+
+class _RunDir:
+    """The run directory, with the events of the workers."""
+
+    def __init__(self, path: Path, workers: int) -> None:
+        for index in range(workers):
+            events_path(path, index).unlink(missing_ok=True)
+        self.path, self.events = path, EventReader(path, workers)
+        self._found: os.stat_result | None = None
+
+    def check(self) -> None:
+        """Raise an error if it has gone: nothing that the workers report arrives any more."""
+        there: os.stat_result | None = None
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            there = os.stat(self.path)
+        self._found = self._found or there
+        if there is None or self._found is None:
+            what = "it is gone"
+        elif not os.path.samestat(there, self._found):
+            what = "another folder is in its place"
+        elif self.events.lost:
+            what = "files of the workers in it are gone"
+        else:
+            return
+        raise CheckpointError(
+            "The run directory was removed or renamed while the job ran.",
+            received=f"{self.path}: {what}",
+            fix="Run the job again, and leave its run directory alone until it has ended. Pass a `run_dir` "
+            "that nothing cleans up.",
+        )
+
+
 class _Attempt:
     """Workers that were started together, once."""
 
     def __init__(
         self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent, halt_timeout: float
     ) -> None:
-        self._halt_timeout = halt_timeout
-        indices = range(cluster.workers)
-        self._roles = cluster.roles
-        self._start_again = cluster.start_again
-        self._replaced: dict[int, int] = {}
-        self._run_dir = run_dir
-        self._found: os.stat_result | None = None
-        for index in indices:
-            events_path(run_dir, index).unlink(missing_ok=True)
+        self._cluster, self._notify, self._halt_timeout = cluster, notify, halt_timeout
+        self._run_dir = _RunDir(run_dir, cluster.workers)
         self._start = partial(cluster.start, command, run_dir)
-        self._timeout = cluster.start_timeout
-        self._notify = notify
-        self._events = EventReader(run_dir, cluster.workers)
+        indices = range(cluster.workers)
         self._outputs = {i: Tail(log_path(run_dir, i)) for i in indices if cluster.follow}
-        self._ready: set[int] = set()
-        self._were_ready: set[int] = set()
-        self._done: set[int] = set()
-        self._times: dict[int, dict[str, float]] = {}
+        self._progress = [_Progress(role) for role in cluster.roles]
         #: The error if the workers were preempted, and have saved a checkpoint.
         self.stopped: JobStoppedError | None = None
         self._failures: dict[int, Failure] = {}
         self._processes: list[Worker] = []
-        self._stopped: dict[int, float] = {}
         self._started = self._changed = time.monotonic()
 
     def run(self) -> Failure | None:
         """Start the workers; watch until all have exited well or one has failed; return the root cause."""
         try:
-            with writing(log_path(self._run_dir, 0).parent, "The logs of the workers", only_refusals=True):
+            with writing(
+                log_path(self._run_dir.path, 0).parent, "The logs of the workers", only_refusals=True
+            ):
                 self._processes = list(self._start())
             while self._watch():
                 time.sleep(poll_interval(len(self._processes)))
@@ -177,47 +215,26 @@ class _Attempt:
             try:
                 stop(self._processes, GRACE_OF_PEERS if self._failures else GRACE)
             finally:  # workers that were killed have left it
-                for index in range(len(self._roles)):
-                    shutil.rmtree(scratch_path(self._run_dir, index), ignore_errors=True)
+                for index in range(len(self._progress)):
+                    shutil.rmtree(scratch_path(self._run_dir.path, index), ignore_errors=True)
         if self._failures:
-            self._check_run_dir()
+            self._run_dir.check()
         self._follow(final=True)
         return root_cause(self._failures.values()) if self._failures else None
-
-    def _check_run_dir(self) -> None:
-        """Raise an error if the run directory has gone: nothing that the workers report arrives any more."""
-        there: os.stat_result | None = None
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            there = os.stat(self._run_dir)
-        self._found = self._found or there
-        if there is None or self._found is None:
-            what = "it is gone"
-        elif not os.path.samestat(there, self._found):
-            what = "another folder is in its place"
-        elif self._events.lost:
-            what = "files of the workers in it are gone"
-        else:
-            return
-        raise CheckpointError(
-            "The run directory was removed or renamed while the job ran.",
-            received=f"{self._run_dir}: {what}",
-            fix="Run the job again, and leave its run directory alone until it has ended. Pass a `run_dir` "
-            "that nothing cleans up.",
-        )
 
     def _watch(self) -> bool:
         """Check all workers once. Return whether to continue."""
         # First the processes: the output of an exited process is then complete.
         running = [process for process in self._processes if process.poll() is None]
-        for event in self._events.poll():
+        for event in self._run_dir.events.poll():
             self._take(event)
-        self._check_run_dir()
+        self._run_dir.check()
         self._follow()
         self._show_news()
         for process in self._processes:
             code = process.exit_code
             well = STOPPED_STATUS if self.stopped else 0
-            if code is not None and not (code == well and process.index in self._done):
+            if code is not None and not (code == well and self._progress[process.index].done):
                 self._record_exit(process, code)
         self._check_stopped(running)
         waited = time.monotonic() - self._changed
@@ -225,75 +242,72 @@ class _Attempt:
             return self._await_root_cause(waited)
         if self._leader_left() and waited > SERVER_GRACE:
             return False
-        if len(self._done) == len(self._processes):
+        if all(worker.done for worker in self._progress):
             return bool(running) and waited < EXIT_TIMEOUT
-        if time.monotonic() - self._started > self._timeout:
+        if time.monotonic() - self._started > self._cluster.start_timeout:
             self._check_ready()
         return True
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _take(self, event: Event) -> None:
         worker, kind = event["worker"], event["event"]
+        progress = self._progress[worker]
         if kind == "failed" and not self._is_dismissed(worker):
             self._fail(Failure.reported(event, self._order, self._processes[worker].exit_code))
         elif kind in ("done", "stopped"):
             if kind == "stopped":
-                self.stopped = JobStoppedError(event["message"], fix=how_to_resume(self._run_dir))
-            self._done.add(worker)
-            if "times" in event:
-                self._times[worker] = event["times"]
+                self.stopped = JobStoppedError(event["message"], fix=how_to_resume(self._run_dir.path))
+            progress.done = True
+            progress.times = event.get("times", progress.times)
             self._changed = self._changed if self._failures else time.monotonic()
         if kind != "started":
-            self._ready.add(worker)
-            self._were_ready.add(worker)
+            progress.ready = progress.was_ready = True
         self._notify(event)
 
     def _record_exit(self, process: Worker, code: int) -> None:
         """Record a process that exited before it was done, or with an unexpected status."""
-        index = process.index
+        index, progress = process.index, self._progress[process.index]
         if self._is_dismissed(index):
             return
         if (
-            self._roles[index].replaceable
-            and index in self._were_ready
+            progress.role.replaceable
+            and progress.was_ready
             and not self._failures
-            and self._replaced.get(index, 0) < REPLACEMENTS
+            and progress.replaced < REPLACEMENTS
         ):
             self._replace(process, code)
         else:
             self._fail(Failure.exited(index, self._order, code))
 
     def _replace(self, process: Worker, code: int) -> None:
-        """Start a replacement for a process that died."""
-        index = process.index
-        self._replaced[index] = number = self._replaced.get(index, 0) + 1
+        index, progress = process.index, self._progress[process.index]
+        progress.replaced += 1
         self._follow(final=True)
-        process.log.replace(f"{process.log}.{number}")
+        process.log.replace(f"{process.log}.{progress.replaced}")
         if index in self._outputs:
             self._outputs[index] = Tail(process.log)
-        self._ready.discard(index)
-        reason = f"{self._roles[index].title} {what_ended(code)}".rstrip(".")
+        progress.ready = False
+        reason = f"{progress.role.title} {what_ended(code)}".rstrip(".")
         fields = {"worker": index, "time": time.time()}
         self._notify({**fields, "event": "replaced", "reason": reason})
         self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
-        self._processes[index] = self._start_again(index, self._run_dir)
+        self._processes[index] = self._cluster.start_again(index, self._run_dir.path)
 
     def _is_dismissed(self, index: int) -> bool:
         """Return whether a server has no work left, so that its exit status does not matter."""
-        leaders = {leader for leader, role in enumerate(self._roles) if role.leads}
+        leaders = {leader for leader, each in enumerate(self._progress) if each.role.leads}
         # The launcher may see the end of a leader after the end of a server that has reacted to it.
-        return bool(leaders) and index not in leaders and (index in self._done or bool(leaders & self._done))
+        done = [self._progress[each].done for each in (index, *leaders)]
+        return bool(leaders) and index not in leaders and any(done)
 
     def _leader_left(self) -> bool:
-        """Return whether a leading process has exited well."""
         well = STOPPED_STATUS if self.stopped else 0
         return any(
-            role.leads and index in self._done and self._processes[index].exit_code == well
-            for index, role in enumerate(self._roles)
+            each.role.leads and each.done and process.exit_code == well
+            for each, process in zip(self._progress, self._processes, strict=False)
         )
 
     @property
     def _order(self) -> int:
-        """The number of failures that are known."""
         return len(self._failures)
 
     def _fail(self, failure: Failure) -> None:
@@ -323,7 +337,6 @@ class _Attempt:
         return False
 
     def _longest_silent(self) -> Worker | None:
-        """Return the process with the longest silence, if one has missed heartbeats."""
         process = max(self._processes, key=lambda process: process.silent_for)
         return process if process.silent_for > 2 * HEARTBEAT else None
 
@@ -332,21 +345,24 @@ class _Attempt:
         for process in running:
             if process.silent_for > max(self._halt_timeout, 2 * HEARTBEAT):
                 self._fail(Failure.silent(process.index, self._order, process.silent_for))
-            since = self._stopped.setdefault(process.index, time.monotonic())
+            progress, now = self._progress[process.index], time.monotonic()
             if not process.is_stopped or len(self._processes) == 1:
-                del self._stopped[process.index]
-            elif time.monotonic() - since > self._halt_timeout:
+                progress.halted_since = None
+            elif progress.halted_since is None:
+                progress.halted_since = now
+            elif now - progress.halted_since > self._halt_timeout:
                 self._fail(Failure.paused(process.index, self._order))
 
     def _check_ready(self) -> None:
-        waited_for = [p for p in self._processes if p.index not in self._ready]
+        limit = self._cluster.start_timeout
+        waited_for = [p for p in self._processes if not self._progress[p.index].ready]
         # Workers that the system started a moment later are late as well.
-        late = [p for p in waited_for if p.seconds > self._timeout - _TO_START]
-        if any(p.seconds > self._timeout for p in late) and not self._leader_left():
+        late = [p for p in waited_for if p.seconds > limit - _TO_START]
+        if any(p.seconds > limit for p in late) and not self._leader_left():
             error = ClusterStartError(
-                f"Not all workers were ready within {self._timeout:g} s of their start.",
+                f"Not all workers were ready within {limit:g} s of their start.",
                 received=f"{len(late)} of {len(self._processes)} workers were not: "
-                + "; ".join(f"{self._roles[process.index].task} (log: {process.log})" for process in late),
+                + "; ".join(f"{self._progress[p.index].role.task} (log: {p.log})" for p in late),
                 fix="See the log for what it waits for, or pass a larger `start_timeout`.",
             )
             raise _without(error, late, self._processes)
@@ -363,7 +379,6 @@ class _Attempt:
                 self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return the status of each worker."""
         return [
             WorkerStatus(
                 index=process.index,
@@ -373,7 +388,7 @@ class _Attempt:
                 seconds=process.seconds,
                 log=str(process.log),
                 exit_code=process.exit_code,
-                times=self._times.get(process.index),
+                times=self._progress[process.index].times,
             )
             for process in self._processes
         ]
@@ -381,10 +396,9 @@ class _Attempt:
     def _status(self, index: int) -> str:
         if index in self._failures:
             return "failed"
-        return "done" if index in self._done or self._leader_left() else "stopped"
+        return "done" if self._progress[index].done or self._leader_left() else "stopped"
 
     def error(self, root: Failure, attempts: int) -> Exception:
-        """Return the error for the root cause."""
         process = self._processes[root.worker]
         if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
             if isinstance(launch_error, WorkerFailedError):
@@ -393,8 +407,8 @@ class _Attempt:
         error = worker_failed_error(
             root,
             process,
-            title=self._roles[root.worker].title,
-            done=root.worker in self._done,
+            title=self._progress[root.worker].role.title,
+            done=self._progress[root.worker].done,
             attempts=attempts,
         )
         error.workers = self.statuses()

@@ -187,14 +187,13 @@ def test_what_a_worker_hears_from_the_leader(peer, line, why):
     assert why in received(lambda: asked.agree("MPICH", ""))
 
 
-def test_mpi_that_does_not_start(peer):
-    joining = begin(peer, Library(15))
-    assert received(joining.start) == "worker 0: MPI_Init failed with code 15"
-
-
-def test_mpi_that_takes_too_long(peer):
-    joining = begin(peer, Library(seconds=5.0))
-    assert received(joining.start) == "worker 0: MPI did not start within 0.5 s"
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [(Library(15), "MPI_Init failed with code 15"),
+     (Library(seconds=5.0), "MPI did not start within 0.5 s")],
+)  # fmt: skip
+def test_mpi_that_does_not_start(peer, library, why):
+    assert received(begin(peer, library).start) == f"worker 0: {why}"
 
 
 @pytest.mark.parametrize(
@@ -224,23 +223,17 @@ def test_a_worker_that_never_communicates(peer):
     assert received(joining.finish) == "worker 0: not all communicated within 0.5 s"
 
 
-def mpi(version: str, running: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(Is_initialized=lambda: running, Get_library_version=lambda: version)
-
-
-def test_mpi_starts_only_once(monkeypatch):
-    module = mpi("MPICH", running=True)
+@pytest.mark.parametrize(
+    ("version", "running", "why"),
+    [
+        ("MPICH", True, "a process in which MPI runs or has run"),
+        ("Open MPI v5.0.8", False, "Open MPI v5.0.8; only MPICH starts without its launcher"),
+    ],
+)
+def test_only_mpich_starts_without_its_launcher_and_only_once(monkeypatch, version, running, why):
+    module = SimpleNamespace(Is_initialized=lambda: running, Get_library_version=lambda: version)
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(rc=SimpleNamespace(), MPI=module))
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", module)
     with pytest.raises(ClusterStartError) as caught:
         MpiLibrary()
-    assert caught.value.received == "a process in which MPI runs or has run"
-
-
-def test_only_mpich_starts_without_its_launcher(monkeypatch):
-    module = mpi("Open MPI v5.0.8")
-    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(rc=SimpleNamespace(), MPI=module))
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", module)
-    with pytest.raises(ClusterStartError) as caught:
-        MpiLibrary()
-    assert caught.value.received == "Open MPI v5.0.8; only MPICH starts without its launcher"
+    assert caught.value.received == why

@@ -24,15 +24,6 @@ def test_an_open_door_is_reached_and_its_port_is_free_at_once_after(host):
         opened.close()
 
 
-def test_many_doors_at_once():
-    ports = enumerate(free_ports(50))  # chosen together: one by one, two of 50 may be the same
-    doors = {f"worker {i}": Door("127.0.0.1", port, f"worker {i}") for i, port in ports}
-    opened = [OpenDoor(each) for each in doors.values()]
-    assert unreached(doors, 5) == ""
-    for each in opened:
-        each.close()
-
-
 def test_where_nobody_listens():
     there = door()
     why = f"cannot connect to worker 1 at {there}, where nobody listens"

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -38,6 +39,18 @@ def started(workers: Sequence[dict[str, Any]]) -> Iterator[list[subprocess.Popen
         for process in processes:
             process.kill()
             process.communicate()
+
+
+def connect(address: str, seconds: float = 5) -> socket.socket:
+    """Connect to a worker as soon as it listens."""
+    host, _, port = address.rpartition(":")
+    until = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection((host, int(port)), seconds)
+        except ConnectionRefusedError:
+            assert time.monotonic() < until
+            time.sleep(0.02)
 
 
 def reporter(said: str) -> tuple[str | None, str]:

@@ -56,25 +56,19 @@ def test_a_pod_joins_and_knows_its_place(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changed", "message", "received"),
+    ("changed", "message", "received", "fix"),
     [
         ({"JOB_COMPLETION_INDEX": ""}, "The variable JOB_COMPLETION_INDEX of a pod must be a whole number of "
-         "at least 0.", "a pod without it"),
+         "at least 0.", "a pod without it", FIX),
         ({"TFDISTR_KUBERNETES_WORKERS": "0"}, "The variable TFDISTR_KUBERNETES_WORKERS of a pod must be a "
-         "whole number of at least 1.", '"0"'),
+         "whole number of at least 1.", '"0"', FIX),
         ({"TFDISTR_KUBERNETES_PORT": "http"}, "The variable TFDISTR_KUBERNETES_PORT of a pod must be a whole "
-         "number of at least 1.", '"http"'),
+         "number of at least 1.", '"http"', FIX),
         ({"JOB_COMPLETION_INDEX": "3"}, "The variable JOB_COMPLETION_INDEX of a pod must be below "
-         "TFDISTR_KUBERNETES_WORKERS.", "index 3 of 3 workers"),
+         "TFDISTR_KUBERNETES_WORKERS.", "index 3 of 3 workers", FIX),
+        ({"TFDISTR_KUBERNETES_HOSTS": "digits"}, "The variable TFDISTR_KUBERNETES_HOSTS must have {index} in "
+         "the place of the index.", '"digits"', 'Fix: Write it like "digits-{index}.digits".'),
     ],
 )  # fmt: skip
-def test_variables_that_do_not_fit(changed: dict[str, str], message: str, received: str) -> None:
-    assert refusal(POD | changed) == [message, f"Received: {received}", FIX]
-
-
-def test_a_pattern_without_the_place_of_the_index() -> None:
-    assert refusal(POD | {"TFDISTR_KUBERNETES_HOSTS": "digits"}) == [
-        "The variable TFDISTR_KUBERNETES_HOSTS must have {index} in the place of the index.",
-        'Received: "digits"',
-        'Fix: Write it like "digits-{index}.digits".',
-    ]
+def test_variables_that_do_not_fit(changed: dict[str, str], message: str, received: str, fix: str) -> None:
+    assert refusal(POD | changed) == [message, f"Received: {received}", fix]

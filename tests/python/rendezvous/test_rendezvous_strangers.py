@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from meeting import addresses, outcomes, run, started
+from meeting import addresses, connect, outcomes, run, started
 
 from tfdistr.errors import ClusterStartError
 from tfdistr.network.ports import free_ports
@@ -34,7 +34,6 @@ def test_an_address_of_another_worker_and_what_is_no_worker_are_named():
 
 def test_what_is_sent_by_others_is_ignored():
     tasks = addresses(2)
-    port = int(tasks["worker 0"].rpartition(":")[2])
 
     def disturb() -> None:
         texts = [
@@ -43,15 +42,8 @@ def test_what_is_sent_by_others_is_ignored():
             b'{"end": {"kind": "cluster_start", "message": "Cancelled."}}\n',
         ]  # fmt: skip
         for text in texts:
-            for _ in range(200):
-                try:
-                    with socket.create_connection(("127.0.0.1", port), 5) as sent:
-                        sent.sendall(text)
-                    break
-                except ConnectionRefusedError:
-                    time.sleep(0.02)
-                except OSError:
-                    break  # it hung up
+            with contextlib.suppress(OSError), connect(tasks["worker 0"]) as sent:  # it may hang up
+                sent.sendall(text)
 
     thread = threading.Thread(target=disturb)
     thread.start()
@@ -70,31 +62,18 @@ def test_what_is_sent_by_others_is_ignored():
 )
 def test_a_stranger_does_not_take_the_place_of_a_worker(hello):
     tasks = addresses(2)
-    with started([{"tasks": tasks, "own": "worker 0", "timeout": 20}]) as (leader,):
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            try:
-                stranger = socket.create_connection(("127.0.0.1", int(tasks["worker 0"].rpartition(":")[2])))
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.02)
-        with stranger:  # it stays
-            stranger.sendall(json.dumps({"hello": hello}).encode() + b"\n")
-            time.sleep(0.5)
-            assert run(tasks, 1) == ["all are there"]
-            assert outcomes([leader])[0]["said"] == "all are there"
+    workers = [{"tasks": tasks, "own": "worker 0", "timeout": 20}]
+    with started(workers) as (leader,), connect(tasks["worker 0"]) as stranger:  # which stays
+        stranger.sendall(json.dumps({"hello": hello}).encode() + b"\n")
+        time.sleep(0.5)
+        assert run(tasks, 1) == ["all are there"]
+        assert outcomes([leader])[0]["said"] == "all are there"
 
 
 def test_a_connection_that_says_hello_for_ever_is_closed():
     tasks = addresses(2)
     with started([{"tasks": tasks | {"worker 2": "127.0.0.1:1"}, "own": "worker 0", "timeout": 20}]):
-        until = time.monotonic() + 20
-        while True:
-            with contextlib.suppress(ConnectionRefusedError):
-                one = socket.create_connection(("127.0.0.1", int(tasks["worker 0"].rpartition(":")[2])), 5)
-                break
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        one = connect(tasks["worker 0"])
         hello = json.dumps({"hello": {"task": "worker 1", "id": "x", "fields": {}}}).encode() + b"\n"
         until = time.monotonic() + 10
         with one, one.makefile("rb") as answers, contextlib.suppress(ConnectionError):
@@ -135,19 +114,11 @@ def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
 
 def test_many_silent_connections_are_closed_and_others_meet_beside_them():
     tasks = addresses(2)
-    place = ("127.0.0.1", int(tasks["worker 0"].rpartition(":")[2]))
     with (
         started([{"tasks": tasks, "own": "worker 0", "timeout": 40}]) as (leader,),
         contextlib.ExitStack() as stack,
     ):
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(place).close()
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.02)
-        silent = [stack.enter_context(socket.create_connection(place, 20)) for _ in range(400)]
+        silent = [stack.enter_context(connect(tasks["worker 0"], 20)) for _ in range(400)]
         answered = [bool(one.recv(1 << 12)) for one in silent]
         assert sum(answered) == len(tasks) + meeting._MORE
         assert run(tasks, 1, timeout=30) == ["all are there"]  # when the first ones have been closed

@@ -94,15 +94,6 @@ def test_the_first_port_can_be_chosen() -> None:
     assert config.addresses[::4] == ("10.0.0.9:2222", "n11:2226")
 
 
-@pytest.mark.parametrize("text", ["0", "65535", "http"])
-def test_a_first_port_that_is_none(text: str) -> None:
-    assert refusal(TASK | {PORT: text}) == [
-        "The environment variable TFDISTR_SLURM_PORT must be the port of the first of 5 workers.",
-        f'Received: "{text}"',
-        "Fix: Set it to a number from 1 to 65531, or leave it out.",
-    ]
-
-
 def test_without_scontrol_the_names_are_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_step, "node_addresses", lambda nodes: {})
     config = slurm_cluster_from_env(TASK)
@@ -176,40 +167,29 @@ def test_the_place_of_a_task_is_known_before_there_is_a_strategy(monkeypatch: py
     assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (4, 5, False)
 
 
+ITSELF = "Start the script by srun itself, or set TF_CONFIG."
+NOT_IN_STEP = "SLURM_NODEID and SLURM_LOCALID must be in SLURM_STEP_TASKS_PER_NODE."
+
+
 @pytest.mark.parametrize(
-    "name", ["SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID", "SLURM_JOB_ID"]
-)
-def test_a_variable_that_is_missing(name: str) -> None:
-    assert refusal({key: value for key, value in TASK.items() if key != name}) == [
-        f"A task of a Slurm step must have the environment variable {name}.",
-        "Received: a task without it",
-        "Fix: Start the script by srun itself, without --export=NONE, or set TF_CONFIG.",
-    ]
-
-
-def test_a_variable_that_is_no_number() -> None:
-    assert refusal(TASK | {"SLURM_NODEID": "one"}) == [
-        "The environment variable SLURM_NODEID of a Slurm task must be a whole number.",
-        'Received: "one"',
-        "Fix: Start the script by srun itself, or set TF_CONFIG.",
-    ]
-
-
-def test_a_place_that_is_not_in_the_step() -> None:
-    assert refusal(TASK | {"SLURM_NODEID": "2"}) == [
-        "The variables of a Slurm task must fit together: SLURM_NODEID and SLURM_LOCALID must be in "
-        "SLURM_STEP_TASKS_PER_NODE.",
-        "Received: node 2, task 1 there, and the tasks 2(x2),1",
-        "Fix: Start the script by srun itself, or set TF_CONFIG.",
-    ]
-
-
-def test_nodes_and_counts_that_are_not_as_many() -> None:
-    assert refusal(TASK | {"SLURM_STEP_NODELIST": "n[9-10]"}) == [
-        "SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE must have as many nodes.",
-        'Received: 2 nodes in "n[9-10]", 3 in "2(x2),1"',
-        "Fix: Start the script by srun itself, or set TF_CONFIG.",
-    ]
+    ("changed", "rule", "received", "fix"),
+    [
+        *(({name: ""}, f"A task of a Slurm step must have the environment variable {name}.",
+           "a task without it", f"{ITSELF[:31]}, without --export=NONE, or set TF_CONFIG.")
+          for name in ("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID", "SLURM_JOB_ID")),
+        *(({PORT: text}, f"The environment variable {PORT} must be the port of the first of 5 workers.",
+           f'"{text}"', "Set it to a number from 1 to 65531, or leave it out.")
+          for text in ("0", "65535", "http")),
+        ({"SLURM_NODEID": "one"}, "The environment variable SLURM_NODEID of a Slurm task must be a whole "
+         "number.", '"one"', ITSELF),
+        ({"SLURM_NODEID": "2"}, f"The variables of a Slurm task must fit together: {NOT_IN_STEP}",
+         "node 2, task 1 there, and the tasks 2(x2),1", ITSELF),
+        ({"SLURM_STEP_NODELIST": "n[9-10]"}, "SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE must have as "
+         "many nodes.", '2 nodes in "n[9-10]", 3 in "2(x2),1"', ITSELF),
+    ],
+)  # fmt: skip
+def test_variables_that_do_not_fit(changed: dict[str, str], rule: str, received: str, fix: str) -> None:
+    assert refusal(TASK | changed) == [rule, f"Received: {received}", f"Fix: {fix}"]
 
 
 @pytest.mark.parametrize("text", ["", ",", "n[1-", "n1]", "n[a-b]", "n[3-1]", "n[]", "n[1[2]]"])

@@ -79,14 +79,7 @@ class Talks:
         self._until = time.monotonic() + timeout
 
     def agree(self, library: str, obstacle: str) -> Agreement:
-        """Find out whether the workers can be the ranks of one MPI job. All workers call this.
-
-        Args:
-            obstacle: Why this worker can be no rank; "" if it can.
-
-        Raises:
-            ClusterStartError: A worker was lost, or has not joined in time.
-        """
+        """Find out whether the workers can be the ranks of one MPI job. All workers call this."""
         with contextlib.ExitStack() as open_until_the_end:
             try:
                 if not obstacle:
@@ -98,7 +91,6 @@ class Talks:
             return self._lead(own) if self.rank == 0 else self._follow(own)
 
     def error(self, why: str) -> ClusterStartError:
-        """Return the error for workers that cannot become ranks."""
         return ClusterStartError(
             "The workers cannot become the ranks of one MPI job.",
             received=f"{self.names[self.rank]}: {why}",

@@ -15,7 +15,7 @@ import tensorflow as tf
 from mpi4py import MPI
 
 from tfdistr.collectives.interface import HEARING, Collectives, Traffic
-from tfdistr.collectives.mpi.message_sums import OF_HALVES, PLAIN, Addition, InOrderAddition
+from tfdistr.collectives.mpi.message_sums import OF_HALVES, PLAIN, Addition, Array, InOrderAddition
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.errors import PEER_MARK
@@ -71,33 +71,14 @@ class MpiCollectives(Collectives):
         self._heard: str | None = None
         self._waiting = False
         self._timeout = _NO_LIMIT if timeout is None else timeout
-        self._traffic, self._seconds = Traffic(0, 0), 0.0
-        # The seconds of the last collectives, of which `_recorded` are not compared yet. The first `_ignored`
-        # of them do not count as waits.
-        self._last_seconds = np.zeros(_COMPARED)
-        self._recorded, self._ignored, self._waited = 0, 0, 0.0
+        self._meter = _Meter(self._least)
         self._sums = sums_of(self._comm, self._until)
-        self._heartbeat_timeout = heartbeat_timeout
-        places = self._comm.allgather((socket.gethostname(), os.getpid()))
-        # Nobody else reports a rank of this host that is stopped.
-        self._neighbours = {
-            rank: place for rank, place in enumerate(places)
-            if rank != self.index and place[0] == places[self.index][0]
-        }  # fmt: skip
-        self._stopped: dict[int, float] = {}
-        self._looked = 0.0
+        self._neighbours = _Neighbours(self._comm, heartbeat_timeout)
 
     def watch(
         self, lifelines: Lifelines, tasks: Mapping[str, str], end: Callable[[], object], *, heartbeats: bool
     ) -> None:
-        """Fail as soon as the process of a peer exits without a goodbye; no MPI launcher watches it.
-
-        Args:
-            lifelines: The connections to watch. From now on they belong to these collectives.
-            tasks: The addresses of the workers in order, by their names such as "worker 0".
-            end: Ends MPI.
-            heartbeats: Whether a peer without heartbeats is lost. Ranks of one host detect stopped ones.
-        """
+        """Fail as soon as the process of a peer exits without a goodbye; no MPI launcher watches it."""
         self._lifelines, self._end = lifelines, end
         names = list(tasks)
 
@@ -110,13 +91,13 @@ class MpiCollectives(Collectives):
         def of_silence(name: str) -> str:
             return report_silence(names.index(name), tasks[name])
 
-        limit = self._heartbeat_timeout if heartbeats else None
+        limit = self._neighbours.patience if heartbeats else None
         lifelines.watch(on_failure, of_loss, of_silence, limit)
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         kind = _WIDER.get(tensor.dtype, tensor.dtype)
         add = functools.partial(self._sum, addition=OF_HALVES if kind in _HALF else PLAIN)
-        total = tf.numpy_function(self._counted(add), [_owned(tf.cast(tensor, kind))], kind)
+        total = tf.numpy_function(self._meter.counted(add), [_owned(tf.cast(tensor, kind))], kind)
         return tf.cast(tf.ensure_shape(total, tensor.shape), tensor.dtype)
 
     def _sum_pack(self, tensors: Sequence[tf.Tensor], dtype: tf.DType | None) -> Sequence[tf.Tensor]:
@@ -124,7 +105,7 @@ class MpiCollectives(Collectives):
         if dtype not in (None, kind) or kind in _HALF or kind in _WIDER:
             return super()._sum_pack(tensors, dtype)
 
-        def add(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        def add(*arrays: Array) -> list[Array]:
             # Large arrays are sent in place, because copying them into one array takes longer.
             totals = [self._sum(array) if array.nbytes >= _LARGE else array for array in arrays]
             small = [i for i, array in enumerate(arrays) if array.nbytes < _LARGE]
@@ -135,66 +116,69 @@ class MpiCollectives(Collectives):
                     totals[i] = part
             return totals
 
-        sums: Any = tf.numpy_function(self._counted(add), list(map(_owned, tensors)), [kind] * len(tensors))
+        sums: Any = tf.numpy_function(
+            self._meter.counted(add), list(map(_owned, tensors)), [kind] * len(tensors)
+        )
         return [sums] if len(tensors) == 1 else list(sums)
 
     def _sum_nodes(self, tree: SumTree, values: tf.Tensor) -> tf.Tensor:
-        def add(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def add(rows: Array) -> Array:
             return self._sums.add(rows, InOrderAddition(tree))
 
         own = tf.reshape(_owned(values), tf.shape(values))
-        total = tf.numpy_function(self._counted(add), [own], values.dtype)
+        total = tf.numpy_function(self._meter.counted(add), [own], values.dtype)
         return tf.ensure_shape(total, values.shape[1:])
 
     @property
     def traffic(self) -> Traffic:
-        return self._traffic
+        return self._meter.traffic
 
     @property
     def seconds(self) -> float:
-        return self._seconds
+        return self._meter.seconds
 
     def begin_waits(self) -> None:
-        self._ignored, self._waited = self._recorded, 0.0
+        self._meter.begin_waits()
 
     def waited(self) -> float:
-        self._compare()
-        return self._waited
+        return self._meter.waited()
 
     @property
     def share_a_host(self) -> bool:
-        return len(self._neighbours) == self.num_workers - 1
+        return self._neighbours.number == self.num_workers - 1
 
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
 
-        def gather(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def gather(array: Array) -> Array:
             self._finish(self._comm.Ibarrier())  # to detect a rank that has failed before
             return np.concatenate(self._comm.allgather(array), axis)
 
-        gathered = tf.numpy_function(self._counted(gather), [tensor], tensor.dtype)
+        gathered = tf.numpy_function(self._meter.counted(gather), [tensor], tensor.dtype)
         sides = tensor.shape.as_list()
         sides[axis] = None
         return tf.ensure_shape(gathered, sides)
 
     def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        def gather(array: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def gather(array: Array, lengths: Array) -> Array:
             given = np.empty(int(lengths.sum()), array.dtype)
 
-            def exchange(own: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            def exchange(own: Array) -> Array:
                 self._finish(self._comm.Iallgatherv(own, [given, lengths]))
                 return given
 
-            return self._counted(exchange)(array)
+            return self._meter.counted(exchange)(array)
 
         return tf.ensure_shape(tf.numpy_function(gather, [tensor, lengths], tensor.dtype), [None])
 
     def broadcast(self, tensor: tf.Tensor) -> tf.Tensor:
-        def send(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def send(array: Array) -> Array:
             self._finish(self._comm.Ibarrier())
             return np.asarray(self._comm.bcast(array))
 
-        return tf.ensure_shape(tf.numpy_function(self._counted(send), [tensor], tensor.dtype), tensor.shape)
+        return tf.ensure_shape(
+            tf.numpy_function(self._meter.counted(send), [tensor], tensor.dtype), tensor.shape
+        )
 
     def exchange(self, text: str) -> list[str]:
         self._finish(self._comm.Ibarrier(), _NO_LIMIT)
@@ -272,47 +256,12 @@ class MpiCollectives(Collectives):
             time.sleep(0.001)
         return True
 
-    def _check_stopped(self, now: float) -> None:
-        for rank, (host, pid) in self._neighbours.items():
-            if process_state(pid) not in ("T", "t"):
-                self._stopped.pop(rank, None)
-            elif now - self._stopped.setdefault(rank, now) > self._heartbeat_timeout:
-                self._failed = True  # a stopped process cannot report it
-                what = f"its process {pid} on {host} was stopped (SIGSTOP, or a debugger) for "
-                message = f"{what}{self._heartbeat_timeout:g} s, and the others lost it"
-                raise tf.errors.AbortedError(None, None, f"{PEER_MARK} worker {rank}: {message}")
-
-    def _counted(self, collective: Callable[..., T]) -> Callable[..., T]:
-        """Count the calls, the bytes and the seconds of a collective, which takes arrays."""
-
-        def counted(*arrays: np.ndarray[Any, Any]) -> T:
-            began = time.monotonic()
-            sent = sum(array.nbytes for array in arrays)
-            self._traffic = Traffic(self._traffic.collectives + 1, self._traffic.bytes + sent)
-            result = collective(*arrays)
-            seconds = time.monotonic() - began
-            self._seconds += seconds
-            self._last_seconds[self._recorded] = seconds
-            self._recorded += 1
-            if self._recorded == _COMPARED:  # after the same collective on all ranks
-                self._compare()
-            return result
-
-        return counted
-
-    def _compare(self) -> None:
-        """Add up the waits in the collectives that are not compared yet. All ranks call this.
-
-        No rank leaves a collective before the last one has come. So the last one is the rank that spends the
-        least time in it, and this time is the exchange itself.
-        """
-        own = self._last_seconds[: self._recorded]
-        least = own.copy()
+    def _least(self, numbers: Array) -> Array:
+        least = numbers.copy()
         self._finish(self._comm.Iallreduce(MPI.IN_PLACE, least, MPI.MIN))
-        self._waited += float(np.sum((own - least)[self._ignored :]))
-        self._recorded = self._ignored = 0
+        return least
 
-    def _sum(self, array: np.ndarray[Any, Any], addition: Addition = PLAIN) -> np.ndarray[Any, Any]:
+    def _sum(self, array: Array, addition: Addition = PLAIN) -> Array:
         """Replace ``array``, of one dimension, by the sum of the ranks' arrays."""
         return self._sums.add(array[np.newaxis], addition)
 
@@ -343,12 +292,90 @@ class MpiCollectives(Collectives):
                     raise tf.errors.AbortedError(None, None, self._heard)
                 if self._lifelines is None and self._failures.Iprobe():
                     raise tf.errors.AbortedError(None, None, self._failures.recv())
-                if now - self._looked > _POLL_INTERVAL:
-                    self._looked = now
-                    self._check_stopped(now)
+                if (stopped := self._neighbours.stopped(now)) is not None:
+                    self._failed = True  # a stopped process cannot report it
+                    raise tf.errors.AbortedError(None, None, stopped)
                 if now > end:
                     text = f"Not all ranks joined within {timeout:g} s."
                     raise tf.errors.DeadlineExceededError(None, None, text)
+
+
+class _Meter:
+    """The number, the bytes and the seconds of collectives, and the waits for peers in them.
+
+    Args:
+        least: Returns the smallest of the ranks' numbers, place by place.
+    """
+
+    def __init__(self, least: Callable[[Array], Array]) -> None:
+        self._least = least
+        self.traffic, self.seconds = Traffic(0, 0), 0.0
+        # The seconds of the last collectives, of which `_recorded` are not compared yet. The first `_ignored`
+        # of them do not count as waits.
+        self._last_seconds = np.zeros(_COMPARED)
+        self._recorded, self._ignored, self._waited = 0, 0, 0.0
+
+    def counted(self, collective: Callable[..., T]) -> Callable[..., T]:
+        """Count the calls, the bytes and the seconds of a collective, which takes arrays."""
+
+        def counted(*arrays: Array) -> T:
+            began = time.monotonic()
+            sent = sum(array.nbytes for array in arrays)
+            self.traffic = Traffic(self.traffic.collectives + 1, self.traffic.bytes + sent)
+            result = collective(*arrays)
+            seconds = time.monotonic() - began
+            self.seconds += seconds
+            self._last_seconds[self._recorded] = seconds
+            self._recorded += 1
+            if self._recorded == _COMPARED:  # after the same collective on all ranks
+                self._compare()
+            return result
+
+        return counted
+
+    def begin_waits(self) -> None:
+        self._ignored, self._waited = self._recorded, 0.0
+
+    def waited(self) -> float:
+        self._compare()
+        return self._waited
+
+    def _compare(self) -> None:
+        """Add up the waits in the collectives that are not compared yet. All ranks call this.
+
+        No rank leaves a collective before the last one has come. So the last one is the rank that spends the
+        least time in it, and this time is the exchange itself.
+        """
+        own = self._last_seconds[: self._recorded]
+        self._waited += float(np.sum((own - self._least(own))[self._ignored :]))
+        self._recorded = self._ignored = 0
+
+
+class _Neighbours:
+    """The other ranks of this host: nobody else reports one that is stopped."""
+
+    def __init__(self, comm: MPI.Intracomm, patience: float) -> None:
+        own, places = comm.Get_rank(), comm.allgather((socket.gethostname(), os.getpid()))
+        self._host, self.patience = places[own][0], patience
+        self._pids = {r: pid for r, (host, pid) in enumerate(places) if r != own and host == self._host}
+        self._since: dict[int, float] = {}
+        self._looked = 0.0
+
+    @property
+    def number(self) -> int:
+        return len(self._pids)
+
+    def stopped(self, now: float) -> str | None:
+        if now - self._looked <= _POLL_INTERVAL:
+            return None
+        self._looked = now
+        for rank, pid in self._pids.items():
+            if process_state(pid) not in ("T", "t"):
+                self._since.pop(rank, None)
+            elif now - self._since.setdefault(rank, now) > self.patience:
+                what = f"its process {pid} on {self._host} was stopped (SIGSTOP, or a debugger) for "
+                return f"{PEER_MARK} worker {rank}: {what}{self.patience:g} s, and the others lost it"
+        return None
 
 
 def _owned(tensor: tf.Tensor) -> tf.Tensor:

@@ -48,63 +48,48 @@ class PmiServer:
     """
 
     def __init__(self, name: str, nodes: Sequence[int]) -> None:
-        self._name, self._size = name, len(nodes)
+        self._size = len(nodes)
         self._values = {_MAPPING: process_mapping(nodes)}
         self._keys = [0] * self._size
         self._waiting: set[int] = set()
+        self._replies = {
+            "get_maxes": f"cmd=maxes kvsname_max=256 keylen_max={_LONGEST_KEY} vallen_max={_LONGEST_VALUE}",
+            "get_appnum": "cmd=appnum appnum=0",
+            "get_universe_size": f"cmd=universe_size size={self._size}",
+            "get_my_kvsname": f"cmd=my_kvsname kvsname={name}",
+            "finalize": "cmd=finalize_ack",
+        }
 
     def answer(self, rank: int, line: str) -> dict[int, str]:
         """Return the lines to send after a line of a rank: for each rank that gets one, its line."""
         words = parse(line)
-        command = words.pop("cmd", "")
+        command = words["cmd"]
         if command == "barrier_in":
             self._waiting.add(rank)
             if len(self._waiting) < self._size:
                 return {}
             self._waiting.clear()
             return dict.fromkeys(range(self._size), "cmd=barrier_out")
-        reply = getattr(self, f"_{command}", None) if command in _COMMANDS else None
-        if reply is None:
-            raise PmiError(f"the command {command!r}")
-        return {rank: reply(rank, words)}
+        return {rank: self._reply(rank, command, words)}
 
-    def _init(self, rank: int, words: dict[str, str]) -> str:
-        rc = 0 if words.get("pmi_version") == "1" else -1
-        return f"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}"
-
-    def _get_maxes(self, rank: int, words: dict[str, str]) -> str:
-        return f"cmd=maxes kvsname_max=256 keylen_max={_LONGEST_KEY} vallen_max={_LONGEST_VALUE}"
-
-    def _get_appnum(self, rank: int, words: dict[str, str]) -> str:
-        return "cmd=appnum appnum=0"
-
-    def _get_universe_size(self, rank: int, words: dict[str, str]) -> str:
-        return f"cmd=universe_size size={self._size}"
-
-    def _get_my_kvsname(self, rank: int, words: dict[str, str]) -> str:
-        return f"cmd=my_kvsname kvsname={self._name}"
-
-    def _put(self, rank: int, words: dict[str, str]) -> str:
+    def _reply(self, rank: int, command: str, words: dict[str, str]) -> str:
         key, value = words.get("key", ""), words.get("value", "")
-        self._keys[rank] += 1
-        if not 0 < len(key) <= _LONGEST_KEY or len(value) > _LONGEST_VALUE or self._keys[rank] > _KEYS:
-            raise PmiError("a key that is too long, or too many of them")
-        self._values[key] = value
-        return "cmd=put_result rc=0 msg=success"
-
-    def _get(self, rank: int, words: dict[str, str]) -> str:
-        value = self._values.get(words.get("key", ""))
-        if value is None:
-            return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
-        return f"cmd=get_result rc=0 msg=success value={value}"
-
-    def _finalize(self, rank: int, words: dict[str, str]) -> str:
-        return "cmd=finalize_ack"
-
-
-_COMMANDS = frozenset(
-    ("init", "get_maxes", "get_appnum", "get_universe_size", "get_my_kvsname", "put", "get", "finalize")
-)
+        if command == "init":
+            rc = 0 if words.get("pmi_version") == "1" else -1
+            return f"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}"
+        if command == "put":
+            self._keys[rank] += 1
+            if not 0 < len(key) <= _LONGEST_KEY or len(value) > _LONGEST_VALUE or self._keys[rank] > _KEYS:
+                raise PmiError("a key that is too long, or too many of them")
+            self._values[key] = value
+            return "cmd=put_result rc=0 msg=success"
+        if command == "get":
+            if key not in self._values:
+                return "cmd=get_result rc=-1 msg=key_not_found value=unknown"
+            return f"cmd=get_result rc=0 msg=success value={self._values[key]}"
+        if command not in self._replies:
+            raise PmiError(f"the command {command!r}")
+        return self._replies[command]
 
 
 def parse(line: str) -> dict[str, str]:
@@ -141,11 +126,7 @@ class Joining:
         self._relay = _Relay(talks, PmiServer(job_of_start(self._start or talks.door.answer), self._nodes))
 
     def start(self) -> Any:
-        """Start MPI together with the others, and return the communicator of all ranks.
-
-        Raises:
-            ClusterStartError: A worker was lost, or MPI did not start in time.
-        """
+        """Start MPI together with the others, and return the communicator of all ranks."""
         until = time.monotonic() + self._timeout
         self._relay.thread.start()
         started: list[int] = []
@@ -160,7 +141,6 @@ class Joining:
         return self._library.world()
 
     def _variables(self) -> dict[str, str]:
-        """Return the environment variables for MPI."""
         rank = {
             "PMI_FD": str(self._relay.of_mpi.fileno()), "PMI_RANK": str(self._talks.rank),
             "PMI_SIZE": str(len(self._nodes)),
@@ -244,7 +224,6 @@ class _Relay:
                 leader.send(line if line == _DONE else _PMI + line)
 
     def _serve(self) -> None:
-        """Answer the lines of all ranks, until all are done."""
         left = {0: self.local, **self._peers}
         while left:
             come = ready(left.values(), _POLL)

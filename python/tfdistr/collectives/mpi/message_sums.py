@@ -96,8 +96,6 @@ class MessageSum:
     def __init__(self, comm: MPI.Intracomm, groups: Sequence[range], wait: Wait) -> None:
         self._comm, self._groups, self._wait = comm, groups, wait
         self._index = comm.Get_rank()
-        #: Bytes that this rank has sent to others, except for sums that MPI adds.
-        self.sent = 0
 
     def add(self, rows: Array, addition: Addition) -> Array:
         """Replace the first of this rank's rows by the sum of the ranks' rows, and return it."""
@@ -125,12 +123,10 @@ class MessageSum:
         come = [given.view(np.uint8), counts * own * item]
         if whole:
             request = self._comm.Iallgatherv(np.ascontiguousarray(rows).view(np.uint8), come)
-            self.sent += (ranks - 1) * rows.nbytes
         else:
             cut = rows if len(rows) == 1 else np.concatenate([rows[:, part].reshape(-1) for part in parts])
             to = len(rows) * sizes * item
             request = self._comm.Ialltoallv([cut.view(np.uint8), to], come)
-            self.sent += int(to.sum() - to[self._index]) + (ranks - 1) * own * item
         yield
         self._wait(request.Test)
         each = np.split(given, np.cumsum(counts)[:-1])

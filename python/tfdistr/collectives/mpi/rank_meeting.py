@@ -98,7 +98,6 @@ class RankMeeting:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _others(self) -> set[int]:
-        """Return the other ranks, if all of them are on this host."""
         return set(range(self._ranks)) - {self._rank} if self._ranks == self._on_this_host else set()
 
     def _running(self) -> set[int]:

@@ -27,12 +27,7 @@ _SIOCGIFADDR = 0x8915
 
 
 class Door(NamedTuple):
-    """Address at which others reach a worker.
-
-    Attributes:
-        host: The address of its interface.
-        answer: The text that the worker sends to everyone who connects.
-    """
+    """Address at which others reach a worker."""
 
     host: str
     port: int
@@ -43,7 +38,6 @@ class Door(NamedTuple):
 
     @classmethod
     def parse(cls, value: Any) -> Door:
-        """Parse the door of another worker."""
         host, port, answer = value
         if not (isinstance(host, str) and type(port) is int and isinstance(answer, str)):
             raise ValueError("no door")

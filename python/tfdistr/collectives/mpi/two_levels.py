@@ -1,7 +1,8 @@
-"""Sums on two levels: the ranks of a host in shared memory, and the hosts over MPI messages.
+"""Sums in shared memory: of two ranks of one host, and of the ranks of each of several hosts.
 
-On each host, the first ranks sum one share each, and exchange it with the ranks of the same number on the
-other hosts. So hosts exchange as few bytes as with one rank per host, and several ranks send them.
+On several hosts, the first ranks of each sum one share each, and exchange it by MPI messages with the ranks
+of the same number on the other hosts. So hosts exchange as few bytes as with one rank per host, and several
+ranks send them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -38,17 +39,67 @@ _LINE = 128
 _HEAD = 4 * _LINE
 
 
+class _Board:
+    """The memory of a host: two slots of each rank for pieces of its rows, and numbers of its progress.
+
+    Three numbers show the progress of a rank: the pieces that it has written, the pieces for which it has
+    summed its share, and the pieces for which it has read the results of the others. It writes the length of
+    the rows with each piece.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, memory: Array, wait: Wait) -> None:
+        self._index, self._wait = comm.Get_rank(), wait
+        segments = memory.reshape(comm.Get_size(), -1)
+        #: Bytes of a slot.
+        self.piece = (segments.shape[1] - _HEAD) // 2
+        self._window = MPI.Win.Create(None, comm=comm)  # empty: only for Sync
+        self._window.Lock_all(MPI.MODE_NOCHECK)
+        self.written, self.summed, self.read, self._bytes = (
+            [segment[line : line + 16].view(np.int64) for segment in segments]
+            for line in range(0, _HEAD, _LINE)
+        )
+        self._places = [segment[_HEAD:].reshape(2, self.piece) for segment in segments]
+
+    def slots(self, place: int, counts: Sequence[int], own: Array) -> list[Array]:
+        """Return the rows of each rank in this slot, as wide as ``own`` and of its type."""
+        width = own.shape[1]
+        return [
+            places[place, : count * width * own.itemsize].view(own.dtype).reshape(count, width)
+            for places, count in zip(self._places, counts, strict=True)
+        ]
+
+    def show(self, piece: int, row: int) -> list[int]:
+        """Show the own piece, and wait for those of the others; return the bytes of a row of each rank."""
+        self._bytes[self._index][piece % 2] = row
+        self.tell(self.written, piece)
+        self.until(self.written, piece)
+        return [int(number[piece % 2]) for number in self._bytes]
+
+    def until(self, numbers: Sequence[Array], least: int) -> None:
+
+        def is_done() -> bool:
+            return all(number[0] >= least for number in numbers)
+
+        if not is_done():  # a wait takes longer than a check
+            self._wait(is_done)
+        self._window.Sync()
+
+    def tell(self, numbers: Sequence[Array], piece: int) -> None:
+        self._window.Sync()  # others must see the data before the number
+        numbers[self._index][0] = piece
+
+    def free(self) -> None:
+        """Free the window: MPICH on libfabric cannot finalize while it exists."""
+        self._window.Unlock_all()
+        self._window.Free()
+
+
 class SharedSum:
     """Sums of rows of numbers of all ranks, in place and piece by piece.
 
-    A rank has two slots for pieces of its rows, and writes the length of the rows with each. With two ranks,
-    each rank shows its piece to the other rank, and adds the other piece to its own. With more ranks, each
-    rank shows the others their shares of its piece, and writes the sum of its own share there. Three numbers
-    show the progress of a rank: the pieces that it has written, the pieces for which it has summed its
-    share, and the pieces for which it has read the results of the others.
-
-    With other hosts, a rank sums its share over the hosts before it shows it. While a piece travels, the
-    ranks sum the next one on the host.
+    Without other hosts, each of two ranks shows its piece to the other rank, and adds the other piece to its
+    own. With other hosts, each rank shows the others their shares of its piece, and writes the sum of its own
+    share over the hosts there. While a piece travels, the ranks sum the next one on the host.
 
     Args:
         comm: The ranks of this host. All of them call this.
@@ -67,37 +118,19 @@ class SharedSum:
         wait: Wait,
         across: MessageSum | None = None,
     ) -> None:
-        self._index, self._wait, self._across = comm.Get_rank(), wait, across
+        self._index, self._across, self._board = comm.Get_rank(), across, _Board(comm, memory, wait)
         self._workers, self._all = hosts[own], hosts[-1].stop
         self._groups = single(self._workers)
         self._alone = len(hosts) == 1
         #: The number of ranks of each host that sum a share, so that each has a rank for it on every host.
         self._adders = min(map(len, hosts))
-        segments = memory.reshape(len(self._workers), -1)
-        self._piece = (segments.shape[1] - _HEAD) // 2
-        self._window = MPI.Win.Create(None, comm=comm)  # empty: only for Sync
-        self._window.Lock_all(MPI.MODE_NOCHECK)
-        self._written, self._summed, self._read, self._bytes = (
-            [segment[line : line + 16].view(np.int64) for segment in segments]
-            for line in range(0, _HEAD, _LINE)
-        )
-        self._places = [segment[_HEAD:].reshape(2, self._piece) for segment in segments]
         self._pieces = 0
 
-    @property
-    def sent(self) -> int:
-        """Bytes that this rank has sent to other hosts."""
-        return self._across.sent if self._across else 0
-
     def add(self, rows: Array, addition: Addition) -> Array:
-        """Replace the first of this rank's rows by the sum of the ranks' rows, and return it.
-
-        The sum is bitwise identical on all ranks.
-        """
         counts = [addition.rows(workers) for workers in self._groups]
         # Pieces are equally long on all hosts.
         most = max(map(addition.rows, single(range(self._all))))
-        items = self._piece // (rows.itemsize * most)
+        items = self._board.piece // (rows.itemsize * most)
         pieces = (rows[:, start : start + items] for start in range(0, rows.shape[1], items))
         row = rows.shape[1] * rows.itemsize
         run_behind((self._steps(own, counts, row, addition) for own in pieces), 0 if self._alone else 1)
@@ -107,60 +140,44 @@ class SharedSum:
     def _steps(self, own: Array, counts: Sequence[int], row: int, addition: Addition) -> Iterator[None]:
         """Sum one piece on the host; then, in a second step, wait for the other hosts, and read the sum."""
         self._pieces += 1
-        piece, place, width = self._pieces, self._pieces % 2, own.shape[1]
-        shown = [
-            places[place, : count * width * own.itemsize].view(own.dtype).reshape(count, width)
-            for places, count in zip(self._places, counts, strict=True)
-        ]
+        piece, board = self._pieces, self._board
+        shown = board.slots(piece % 2, counts, own)
         # The last use of this slot was two pieces ago: all ranks must have read that piece.
-        self._until(self._read, piece - 2)
-        self._bytes[self._index][place] = row
-        if self._alone and len(shown) == 2 and max(counts) == 1:
+        board.until(board.read, piece - 2)
+        if self._alone:
             shown[self._index][:] = own
-            self._show(piece)
+            self._check(board.show(piece, row))
             parts = [own if rank == self._index else shown[rank] for rank in range(2)]
             addition.total(parts, self._groups, own)
         else:
+            width = own.shape[1]
             bounds = [*shares(width, self._adders), *[slice(0, 0)] * (len(shown) - self._adders)]
             share = bounds[self._index]
             mine = shown[self._index]
             mine[:, : share.start] = own[:, : share.start]
             mine[:, share.stop :] = own[:, share.stop :]
-            self._show(piece)
+            self._check(board.show(piece, row))
             parts = [part[:, share] for part in shown]
             parts[self._index] = own[:, share]
             yield from self._add_share(parts, addition, mine[:1, share])
-            self._tell(self._summed, piece)
-            self._until(self._summed, piece)
+            board.tell(board.summed, piece)
+            board.until(board.summed, piece)
             for part, each in zip(shown, bounds, strict=True):
                 own[0, each] = part[0, each]
-        self._tell(self._read, piece)
+        board.tell(board.read, piece)
 
     def _add_share(self, parts: Sequence[Array], addition: Addition, out: Array) -> Iterator[None]:
         if self._across is None:
-            if self._alone:
-                addition.total(parts, self._groups, out)
             yield
             return
         total = np.empty((addition.rows(self._workers), out.shape[1]), out.dtype)
         addition.total(parts, self._groups, total)
         yield from self._across.steps(total, addition, out)
 
-    def _show(self, piece: int) -> None:
-        self._tell(self._written, piece)
-        self._until(self._written, piece)
-        self._check_sizes(piece % 2)
-
     def free(self) -> None:
-        """Free the window. All ranks call this, and no longer use this object.
+        self._board.free()
 
-        MPICH on libfabric cannot finalize while the window exists.
-        """
-        self._window.Unlock_all()
-        self._window.Free()
-
-    def _check_sizes(self, place: int) -> None:
-        sizes = [int(number[place]) for number in self._bytes]
+    def _check(self, sizes: Sequence[int]) -> None:
         if len(set(sizes)) > 1:
             of_workers = zip(self._groups, sizes, strict=True)
             found = ", ".join(f"{size} on worker {worker}" for [worker], size in of_workers)
@@ -169,18 +186,6 @@ class SharedSum:
                 received=f"numbers of bytes: {found}",
                 fix="Have each worker reduce the same tensors in the same order.",
             )
-
-    def _until(self, numbers: Sequence[Array], least: int) -> None:
-        def is_done() -> bool:
-            return all(number[0] >= least for number in numbers)
-
-        if not is_done():  # a wait takes longer than a check
-            self._wait(is_done)
-        self._window.Sync()
-
-    def _tell(self, numbers: Sequence[Array], piece: int) -> None:
-        self._window.Sync()  # others must see the data before the number
-        numbers[self._index][0] = piece
 
 
 def shared_memory(comm: MPI.Intracomm, size: int) -> Array | None:
@@ -215,24 +220,11 @@ def shared_memory(comm: MPI.Intracomm, size: int) -> Array | None:
 
 
 _MARK = 16  # bytes
-# More ranks than this on one host use MPI: there each rank reads less than the arrays of all other ranks.
-_MOST = 4
+# More ranks than this on one host use MPI. Four ranks on two cores took up to 2.6 times as long in shared
+# memory, where they wait for each other with each piece.
+_MOST = 2
 # Up to this many bytes, one MPI reduction takes half the time of two levels.
 _SMALL = 1 << 16
-
-
-class Sums(Protocol):
-    """Sums of the rows of all ranks."""
-
-    @property
-    def sent(self) -> int:
-        """Bytes that this rank has sent to others, except for sums that MPI adds."""
-
-    def add(self, rows: Array, addition: Addition) -> Array:
-        """Replace the first of this rank's rows by the sum of the ranks' rows, and return it."""
-
-    def free(self) -> None:
-        """Free what the ranks share. All ranks call this."""
 
 
 class TwoLevels:
@@ -246,10 +238,6 @@ class TwoLevels:
         # sooner.
         self._mpi_is_faster = len(hosts) > 2 or (alike and ranks & (ranks - 1) == 0)
 
-    @property
-    def sent(self) -> int:
-        return self._levels.sent + self._by_mpi.sent
-
     def add(self, rows: Array, addition: Addition) -> Array:
         mpi_is_faster = addition is PLAIN and (self._mpi_is_faster or rows.nbytes <= _SMALL)
         return (self._by_mpi if mpi_is_faster else self._levels).add(rows, addition)
@@ -258,7 +246,7 @@ class TwoLevels:
         self._levels.free()
 
 
-def sums_of(comm: MPI.Intracomm, wait: Wait) -> Sums:
+def sums_of(comm: MPI.Intracomm, wait: Wait) -> MessageSum | SharedSum | TwoLevels:
     """Choose how the ranks of ``comm`` sum. All of them call this.
 
     Args:
@@ -281,12 +269,10 @@ def sums_of(comm: MPI.Intracomm, wait: Wait) -> Sums:
     place, adders = here.Get_rank(), min(map(len, hosts))
     # All ranks take part in the split; a rank without a share gets no communicator.
     between: Any = comm.Split(place if place < adders else MPI.UNDEFINED, own)
-    if place >= adders:
-        return TwoLevels(hosts, SharedSum(here, memory, hosts, number, wait), by_mpi)
-    across = MessageSum(between, hosts, wait)
+    across = MessageSum(between, hosts, wait) if place < adders else None
 
     def wait_for_host(done: Callable[[], bool]) -> None:
-        wait(lambda: done() or across.progress())  # messages progress meanwhile
+        wait(lambda: done() or (across is not None and across.progress()))  # messages progress meanwhile
 
     return TwoLevels(hosts, SharedSum(here, memory, hosts, number, wait_for_host, across), by_mpi)
 

@@ -135,11 +135,9 @@ class MpiLibrary:
             raise no_mpi(f"{self.version}; only MPICH starts without its launcher")
 
     def initialize(self) -> int:
-        """Start MPI, and return its error code."""
         return _initialize(self._mpi)
 
     def finalize(self) -> None:
-        """End MPI."""
         _calls(self._mpi).MPI_Finalize()
 
     def world(self) -> Any:

@@ -1,9 +1,7 @@
 """Sums arrays of virtual workers, and compares the bits with sums in NumPy.
 
-Usage: ordered_sum.py FOLDER COMMUNICATION LEAVES [messages]   as a worker; it writes FOLDER/<index>.json
-       ordered_sum.py --cluster FOLDER WORKERS LEAVES          a ring of workers
-
-With "messages", ranks of MPI do not use the memory that they share.
+Usage: ordered_sum.py FOLDER LEAVES                     as a worker of a ring; it writes FOLDER/<index>.json
+       ordered_sum.py --cluster FOLDER WORKERS LEAVES   a ring of workers
 """
 
 import json
@@ -18,21 +16,15 @@ SIZES = {"few": 1000, "many": 600_003}
 KINDS = ("float32", "float64", "bfloat16", "int64")
 
 
-def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> None:
+def main(folder: Path, leaves: int) -> None:
     import tensorflow as tf
 
     import tfdistr
     from tfdistr.collectives.interface import add_pairs
     from tfdistr.collectives.sum_tree import SumTree
 
-    strategy = tfdistr.MultiWorkerMirroredStrategy(communication=communication)
+    strategy = tfdistr.MultiWorkerMirroredStrategy(communication="ring")
     collectives: Any = strategy.collectives
-    if by_messages:
-        from tfdistr.collectives.mpi.message_sums import MessageSum, single
-
-        collectives._sums.free()
-        workers = single(range(strategy.num_workers))
-        collectives._sums = MessageSum(collectives._comm, workers, collectives._until)
     tree = SumTree(leaves, strategy.num_workers)
 
     def value(leaf: int, size: int, kind: str) -> tf.Tensor:
@@ -55,11 +47,11 @@ def main(folder: Path, communication: str, leaves: int, by_messages: bool) -> No
             expected = add_leaves(tree, leaves_of_kind)
             found["same"][f"{name} {kind}"] = total.numpy().tobytes() == expected.tobytes()
         strategy.barrier(f"begin {name}", 60)
-        before = sent(collectives)
+        before = sent()
         strategy.barrier(f"counted {name}", 60)  # until then no worker sends
         summed(size, "float32")
         strategy.barrier(f"end {name}", 60)
-        found["bytes"][name] = sent(collectives) - before
+        found["bytes"][name] = sent() - before
     (folder / f"{strategy.worker_index}.json").write_text(json.dumps(found))
 
 
@@ -67,10 +59,8 @@ def add_leaves(tree: Any, values: list[Any]) -> Any:
     return tree.total(lambda leaf: values[leaf[0]], lambda a, b: a + b)
 
 
-def sent(collectives: Any) -> int:
-    """Bytes that this rank has sent by messages; for a ring, bytes that crossed the loopback device."""
-    if hasattr(collectives, "_sums"):
-        return int(collectives._sums.sent)
+def sent() -> int:
+    """Bytes that crossed the loopback device."""
     [loopback] = [line for line in Path("/proc/net/dev").read_text().splitlines() if "lo:" in line]
     return int(loopback.split()[9])
 
@@ -80,8 +70,9 @@ def cluster(folder: Path, workers: int, leaves: int) -> None:
     sys.path.append(str(Path(__file__).parents[1]))
     from clusters import run_cluster
 
-    arguments = [str(folder), "ring", str(leaves)]
-    for ended in run_cluster("ordered_sum.py", workers, arguments, timeout=200, start_warm=False):
+    for ended in run_cluster(
+        "ordered_sum.py", workers, [str(folder), str(leaves)], timeout=200, start_warm=False
+    ):
         print(ended.output[-3000:])
         assert ended.status == 0
 
@@ -90,4 +81,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--cluster":
         cluster(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
     else:
-        main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), "messages" in sys.argv[4:])
+        main(Path(sys.argv[1]), int(sys.argv[2]))
