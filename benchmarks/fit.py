@@ -17,7 +17,7 @@ import tfdistr
 
 def fit(
     folder: str, network: str = "seed", workers: int | None = None, cores: int | None = None,
-    warm: bool = False, communication: str = "auto", shares: int = 1, virtual: int | None = None,
+    warm: bool = True, communication: str = "auto", shares: int = 1, virtual: int | None = None,
     steps: int | None = None, epochs: int | None = None, examples: int | None = None,
     every: str | None = None, alongside: int = 1, data: str = "arrays", callback: str | None = None,
     ssh: dict[str, Any] | None = None,
