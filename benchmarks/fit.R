@@ -47,7 +47,7 @@ callbacks_of <- function(folder, after) {
   }
 }
 
-fit <- function(folder, network = "seed", workers = NULL, cores = 1L, warm = FALSE, communication = "auto",
+fit <- function(folder, network = "seed", workers = NULL, cores = NULL, warm = TRUE, communication = "auto",
                 steps = NULL, epochs = NULL, examples = NULL, data = "arrays", callback = NULL) {
   arrays <- unconverted$data(network, examples)
   x <- reticulate::py_get_item(arrays, 0L)

@@ -16,10 +16,11 @@ import tfdistr
 
 
 def fit(
-    folder: str, network: str = "seed", workers: int | None = None, cores: int | None = 1, warm: bool = False,
-    communication: str = "auto", shares: int = 1, virtual: int | None = None, steps: int | None = None,
-    epochs: int | None = None, examples: int | None = None, every: str | None = None, alongside: int = 1,
-    data: str = "arrays", callback: str | None = None, ssh: dict[str, Any] | None = None,
+    folder: str, network: str = "seed", workers: int | None = None, cores: int | None = None,
+    warm: bool = True, communication: str = "auto", shares: int = 1, virtual: int | None = None,
+    steps: int | None = None, epochs: int | None = None, examples: int | None = None,
+    every: str | None = None, alongside: int = 1, data: str = "arrays", callback: str | None = None,
+    ssh: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Train a network; the workers save what they measure to ``folder``.
 
@@ -27,7 +28,7 @@ def fit(
         folder: The folder, also of the run.
         network: The name of the network.
         workers: Workers to start; by default join what TF_CONFIG or MPI's launcher describe.
-        cores: Cores of each worker, or None.
+        cores: Cores of each worker; by default its share.
         warm: Whether the workers are forks of a server.
         communication: As of `multi_worker_mirrored`.
         shares: Batches that make a worker's batch.

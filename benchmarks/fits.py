@@ -206,7 +206,7 @@ def languages(rounds: int) -> None:
         for what, after in callbacks.items() for language in both
     })  # fmt: skip
     trained = in_turn(rounds, {
-        (workers, language): partial(speed, "seed", language=language, workers=workers, communication="mpi")
+        (workers, language): partial(speed, "seed", language=language, workers=workers, cores=1)
         for workers in (1, 2) for language in both
     })  # fmt: skip
     rows, speeds, judgements = [], [], []

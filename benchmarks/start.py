@@ -62,7 +62,7 @@ def starts(language: str, rounds: int) -> Starts:
         folders = [Path(name, str(number)) for number in range(len(cases))]
         for folder in folders:
             folder.mkdir()
-        options = {"epochs": 1, "examples": 2_560, "cores": None}
+        options = {"epochs": 1, "examples": 2_560}
         calls = [
             {"folder": str(folder), **options, **case._asdict()}
             for folder, case in zip(folders, cases, strict=True)

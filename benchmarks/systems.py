@@ -59,7 +59,7 @@ def fit(workers: int, communication: str = "auto", language: str = "Python") -> 
     """tfdistr, which pins its workers itself."""
 
     def commands(network: str, folder: Path, steps: int | None) -> list[Command]:
-        call = {"folder": str(folder), "network": network, "workers": workers, "steps": steps}
+        call = {"folder": str(folder), "network": network, "workers": workers, "cores": 1, "steps": steps}
         return [fits([{**call, "communication": communication}], language)]
 
     return commands
@@ -67,7 +67,8 @@ def fit(workers: int, communication: str = "auto", language: str = "Python") -> 
 
 def alone(network: str, folder: Path, steps: int | None) -> list[Command]:
     """Two runs of one worker at the same time."""
-    call = {"folder": str(folder), "network": network, "workers": 1, "steps": steps, "alongside": WORKERS}
+    call = {"folder": str(folder), "network": network, "workers": 1, "cores": 1, "steps": steps}
+    call["alongside"] = WORKERS
     return [pinned(fits([call]), worker) for worker in range(WORKERS)]
 
 

@@ -109,7 +109,7 @@ test_that("what cannot be saved says so when it is read", {
 
 # tensorflow#575 (R): the first validation with an R generator freezes under a strategy. keras3#166,
 # keras3#355, keras3#584, keras3#1090: R generators are in a deadlock, or much slower than others (how much:
-# benchmarks/generators.R). keras3#1157: data larger than memory has no way to several devices.
+# make bench T=generators). keras3#1157: data larger than memory has no way to several devices.
 test_that("tensorflow#575, keras3#166 #355 #584 #1090 #1157: R generators train on one worker and on two", {
   given <- function() {
     calls <- 0L

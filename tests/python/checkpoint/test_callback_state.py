@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from resumed import train
 
 import tfdistr
 from tfdistr.checkpoint.python_state import (
@@ -82,22 +83,13 @@ def test_settings_of_another_kind():
 
 
 def test_a_run_goes_on_with_another_patience(tmp_path):
-    def model() -> keras.Model:
-        made = keras.Sequential([keras.layers.Dense(1)])
-        made.compile("sgd", "mse")
-        return made
-
-    def train(epochs: int, patience: int) -> tfdistr.FitResult:
+    def trained(epochs: int, patience: int) -> tfdistr.FitResult:
         # Never better by so much than in the first epoch.
         stops = keras.callbacks.EarlyStopping("loss", patience=patience, min_delta=1000.0)
-        x = np.arange(16, dtype="float32").reshape(8, 2) / 16
-        return tfdistr.distributed_fit(
-            model, x, x[:, :1], batch_size=4, epochs=epochs, seed=1, verbose=0, callbacks=[stops],
-            run_dir=tmp_path / "run", checkpoint_every="epoch", resume=True,
-        )  # fmt: skip
+        return train(tmp_path / "run", epochs=epochs, callbacks=[stops], resume=True)
 
-    train(epochs=2, patience=9)
-    assert len(train(epochs=9, patience=3).history["loss"]) == 4
+    trained(epochs=2, patience=9)
+    assert len(trained(epochs=9, patience=3).history["loss"]) == 4
 
 
 @pytest.mark.parametrize(

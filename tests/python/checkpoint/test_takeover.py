@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from slow import mostly_slow
 
 from tfdistr.checkpoint import generations
 from tfdistr.checkpoint.folder import DESCRIPTION, Checkpoint, CheckpointFolder, Position
@@ -315,8 +314,8 @@ def of_the_highest(state: State) -> Saved | None:
     return max(((past.generation, past.saved) for past in state[1] if past.saved), default=("", None))[1]
 
 
-# Slow: tries each point of a long list.
-@pytest.mark.parametrize("first", mostly_slow(["a", "b"], quick=["a"]))
+@pytest.mark.slow(reason="tries each point of a long list")
+@pytest.mark.parametrize("first", ["a", "b"])
 def test_a_paused_job_loses_nothing_of_the_one_that_took_the_run_over(jobs, first):
     """The first job has two checkpoints when the second one takes over. It may have the higher id."""
     both = jobs(**{first: 3, "a" if first == "b" else "b": 2})
@@ -335,6 +334,7 @@ def test_of_two_jobs_that_begin_at_once_one_wins(jobs):
     assert orders > 100_000
 
 
+@pytest.mark.slow(reason="tries each point of a long list")
 def test_of_two_jobs_that_begin_a_run_at_once_one_wins(jobs):
     """Each makes an id for the run. A reader has the id and the checkpoints of one of them."""
     orders, lost = Search(two := jobs(a=2, b=2), of_the_highest)(two.begin)

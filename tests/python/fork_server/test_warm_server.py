@@ -350,3 +350,19 @@ def test_a_session_has_a_few_servers_at_most(tmp_path: Path, monkeypatch: pytest
     assert ask("1") == first  # it was used after the second one
     assert ask("2") != second
     tfdistr.stop_warm_workers()
+
+
+def test_a_session_ends_quietly_while_its_fork_server_starts(tmp_path: Path) -> None:
+    code = (
+        "import tfdistr\n"
+        "cluster = tfdistr.local_cluster(1)\n"
+        "from tfdistr.fork_server.servers import _servers\n"
+        "print(*(server._process.pid for server in _servers._present.values()))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True,
+        text=True, timeout=100,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not Path(f"/proc/{int(ended.stdout)}").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("tfdistr-warm-")] == []

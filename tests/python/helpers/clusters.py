@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import warm
 from paths import PROGRAMS
@@ -58,6 +59,14 @@ def run_cluster(
         plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
         environments = [os.environ | environment for environment in plan.environments()]
     return run_commands(commands, environments, timeout, start_warm=start_warm)
+
+
+def run_well(*args: Any, **options: Any) -> list[Ended]:
+    """As `run_cluster`, whose processes must all end with status 0."""
+    ended = run_cluster(*args, **options)
+    for process in ended:
+        assert process.status == 0, process.output[-4000:]
+    return ended
 
 
 def run_commands(

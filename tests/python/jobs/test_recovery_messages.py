@@ -4,13 +4,12 @@ import logging
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
+from resumed import train
 
 import tfdistr
 from tfdistr.checkpoint.preemption import stopped
@@ -33,18 +32,6 @@ class Tells(keras.callbacks.Callback):
     def __init__(self, hook: str) -> None:
         super().__init__()
         setattr(self, hook, lambda *args: signal.raise_signal(signal.SIGTERM))
-
-
-def model() -> keras.Model:
-    made = keras.Sequential([keras.layers.Dense(1)])
-    made.compile("sgd", "mse")
-    return made
-
-
-def train(run_dir: Path, **given: Any) -> tfdistr.FitResult:
-    x = np.arange(16, dtype="float32").reshape(8, 2)
-    defaults = {"batch_size": 4, "epochs": 2, "seed": 1, "verbose": 0, "checkpoint_every": "epoch"}
-    return tfdistr.distributed_fit(model, x, x[:, :1], run_dir=run_dir, **defaults | given)
 
 
 SEVERAL = SimpleNamespace(collectives=None, num_workers=2)
@@ -82,7 +69,7 @@ def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
 
 def test_the_error_is_written_out_where_nobody_may_catch_it(tmp_path, capfd):
     with pytest.raises(JobStoppedError) as caught:
-        train(tmp_path / "run", callbacks=[Tells("on_epoch_begin")])
+        train(tmp_path / "run", epochs=2, callbacks=[Tells("on_epoch_begin")])
     assert f"{caught.value}\n" in capfd.readouterr().err
 
 
@@ -97,7 +84,7 @@ def test_a_signal_that_comes_too_late_leaves_the_result_and_then_comes_again(tmp
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        fit = train(tmp_path / "run", callbacks=[Tells("on_train_end")])
+        fit = train(tmp_path / "run", epochs=2, callbacks=[Tells("on_train_end")])
     finally:
         signal.signal(signal.SIGTERM, before)
     assert len(fit.history["loss"]) == 2

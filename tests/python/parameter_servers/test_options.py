@@ -25,20 +25,6 @@ X = np.ones((97, 8), "float32")
 Y = np.ones(97, "int32")
 
 
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ({"update": "late"}, "`update` must be one of 'async', 'sync'."),
-        ({"update": "sync", "replicas_to_aggregate": 0}, "`replicas_to_aggregate` must be a whole number of"),
-        ({"replicas_to_aggregate": 1}, '`replicas_to_aggregate` needs update="sync"'),
-    ],
-)
-def test_options_are_checked(options, rule):
-    with pytest.raises(ArgumentError) as caught:
-        ParameterServer(**options)
-    assert str(caught.value).startswith(rule)
-
-
 @pytest.mark.parametrize("ps", [-1, 0.5, True, "1", None])
 def test_numbers_of_parameter_servers_that_are_refused(ps):
     with pytest.raises(ArgumentError, match="`ps` must be a whole number of at least 0"):

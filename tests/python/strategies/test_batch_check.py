@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from clusters import run_cluster
+from clusters import run_cluster, run_well
 
 import tfdistr
 
@@ -59,8 +59,7 @@ FINE = {
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> dict[str, Any]:
     file = tmp_path_factory.mktemp("check") / "told.json"
-    for ended in run_cluster("batch_check.py", 2, *[[str(file), "0"]] * 2, timeout=250):
-        assert ended.status == 0, ended.output[-3000:]
+    run_well("batch_check.py", 2, *[[str(file), "0"]] * 2, timeout=250)
     return json.loads(file.read_text())
 
 
@@ -95,8 +94,7 @@ def test_it_changes_nothing(told):
 @pytest.mark.slow(reason="the same models, by virtual workers of one process")
 def test_virtual_workers_are_checked_as_well(tmp_path):
     file = tmp_path / "told.json"
-    [ended] = run_cluster("batch_check.py", 1, [str(file), "2"], timeout=250)
-    assert ended.status == 0, ended.output[-3000:]
+    run_well("batch_check.py", 1, [str(file), "2"], timeout=250)
     told = json.loads(file.read_text())
     assert told.pop("decided") == [0]
     assert {name for name in told if any(kind == "batch_loss" for _, kind in told[name]["warnings"])} == {
@@ -194,9 +192,7 @@ def test_keras_fit_warns_on_the_chief(tmp_path, data):
 def test_a_loss_over_the_batch_gets_the_rows_of_all_workers(tmp_path, data):
     files = [tmp_path / f"{workers}.npy" for workers in (1, 2)]
     for workers, file in enumerate(files, 1):
-        ended = run_cluster("batch_loss.py", workers, *[[str(file), "batch_loss", data]] * workers)
-        for worker in ended:
-            assert worker.status == 0, worker.output[-3000:]
+        ended = run_well("batch_loss.py", workers, *[[str(file), "batch_loss", data]] * workers)
         said = ["batch_loss: computed with the rows of all workers" in worker.output for worker in ended]
         assert said == [workers > 1, False][:workers]
     one, two = map(np.load, files)

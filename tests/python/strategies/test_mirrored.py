@@ -5,7 +5,7 @@ import json
 import keras
 import pytest
 import tensorflow as tf
-from clusters import run_cluster
+from clusters import run_well
 
 import tfdistr
 from tfdistr.errors import ArgumentError
@@ -22,8 +22,7 @@ ONE_EACH = 'Use one process for each device: strategy="multi_worker_mirrored" on
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     file = tmp_path_factory.mktemp("mirrored") / "found.json"
-    (ended,) = run_cluster("mirrored.py", 1, [str(file)], timeout=250)
-    assert ended.status == 0, ended.output[-3000:]
+    run_well("mirrored.py", 1, [str(file)], timeout=250)
     return json.loads(file.read_text())
 
 

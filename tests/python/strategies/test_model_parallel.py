@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from clusters import PROGRAMS, run_cluster
+from clusters import PROGRAMS, run_well
 
 import tfdistr
 from tfdistr.clusters.local.cluster import describe_local_cluster
@@ -30,8 +30,7 @@ FORM = (
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     file = tmp_path_factory.mktemp("model_parallel") / "found.json"
-    (ended,) = run_cluster("model_parallel.py", 1, [str(file)], timeout=280)
-    assert ended.status == 0, ended.output[-3000:]
+    run_well("model_parallel.py", 1, [str(file)], timeout=280)
     return json.loads(file.read_text())
 
 

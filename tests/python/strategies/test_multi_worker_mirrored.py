@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import sys
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from clusters import PROGRAMS, run_cluster, run_commands
+from clusters import PROGRAMS, run_cluster, run_commands, run_well
+from paths import ROOT
 
 import tfdistr
 from tfdistr import tf_internals
+from tfdistr.errors import ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.strategies.join import start_error
@@ -21,8 +24,7 @@ from tfdistr.strategies.join import start_error
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("custom_loop")
-    for worker in run_cluster("custom_loop.py", 2, [str(folder)], timeout=120):
-        assert worker.status == 0, worker.output[-3000:]
+    run_well("custom_loop.py", 2, [str(folder)], timeout=120)
     return [json.loads((folder / f"{index}.json").read_text()) for index in range(2)]
 
 
@@ -48,6 +50,41 @@ def test_each_worker_knows_its_place(found):
 )
 def test_values_go_between_the_workers(found, what, expected):
     assert [worker["values"][what] for worker in found] == [expected, expected]
+
+
+ROWS = np.arange(6, dtype="float32").reshape(3, 2)
+
+
+def test_gather_on_one_worker_returns_its_input():
+    assert tfdistr.gather(ROWS).numpy().tolist() == ROWS.tolist()
+    with tfdistr.make_strategy("one_device", device="cpu:0").scope():
+        assert tfdistr.gather([True, False]).numpy().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "received"),
+    {
+        "ragged": (tf.ragged.constant([[1], [2, 3]]), "RaggedTensor"),
+        "sparse": (tf.sparse.from_dense([[0, 1]]), "SparseTensor"),
+        "a number": (1.0, "a float32 of shape ()"),
+        "text": (["a", "b"], "a string of shape (2,)"),
+        "no tensor": (object(), "an object of class object"),
+    }.values(),
+)
+def test_gather_refuses_what_is_no_dense_tensor_of_rows(value: Any, received: str):
+    with pytest.raises(tfdistr.ArgumentError, match="must be a dense tensor of numbers") as error:
+        tfdistr.gather(value)
+    assert received in error.value.received
+    assert "to_tensor(shape=...)" in error.value.fix
+
+
+def test_gather_is_refused_outside_of_a_step(found):
+    rule = "gather() must be called in a step of Keras's fit(), evaluate() or predict()."
+    for worker in found:
+        told = worker["gathers"]
+        assert told["scope"] == [rule, "a call in the scope of a strategy, for 2 replicas"]
+        assert told["loop"] == [rule, "a call in strategy.run(), for 2 replicas"]
+        assert told["outside"] == [[5.0]]
 
 
 def test_each_replica_has_its_number(found):
@@ -257,3 +294,22 @@ def test_sigterm_ends_a_worker_though_tensorflow_notes_it(tmp_path):
     for worker in run_cluster("terminated.py", 2, [str(tmp_path)], timeout=120):
         assert "joined" in worker.output
         assert worker.status == -signal.SIGTERM, worker.output
+
+
+def test_a_server_that_does_not_start():
+    spec = tf.train.ClusterSpec({"worker": ["a:1", "b:2"]})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type="worker", task_id=1)
+    for text in ("Could not start gRPC server", "Address already in use"):
+        error = start_error(tf.errors.UnknownError(None, None, f"{text}\nmore"), resolver, 5.0)
+        assert isinstance(error, ClusterStartError)
+        assert str(error).splitlines() == [
+            "Cannot listen on the port of the task's address.",
+            f"Received: worker 1 (b:2): {text}",
+            "Fix: Stop the process that uses this task's port, or give the task another address.",
+        ]
+
+
+def test_the_arguments_are_those_of_the_installed_tensorflow():
+    """The strategies take the arguments of their namesakes in ``tf.distribute``."""
+    compared = runpy.run_path(str(ROOT / "tests" / "versions" / "drop_in.py"))
+    assert compared["all_differences"]() == []

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from clusters import run_cluster
+from clusters import run_cluster, run_well
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -21,8 +21,7 @@ FIX = (
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("outside")
-    for worker in run_cluster("outside_scope.py", 2, [str(folder)]):
-        assert worker.status == 0, worker.output[-4000:]
+    run_well("outside_scope.py", 2, [str(folder)])
     return [json.loads((folder / f"{index}.json").read_text()) for index in range(2)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from clusters import run_cluster
+from clusters import run_well
 
 import tfdistr
 from tfdistr.errors import ClusterConfigError
@@ -112,8 +112,7 @@ def test_the_strategy_is_asked_first_in_its_scope_and_after_tf_config_elsewhere(
 
 @pytest.mark.timeout(180)
 def test_ranks_of_mpiexec_know_their_place_before_and_after_the_strategy(tmp_path: Path) -> None:
-    (ended,) = run_cluster("place.py", 2, [str(tmp_path)], timeout=150, mpi=True, start_warm=False)
-    assert ended.status == 0, ended.output[-3000:]
+    run_well("place.py", 2, [str(tmp_path)], timeout=150, mpi=True, start_warm=False)
     for index in range(2):
         found = json.loads((tmp_path / f"{index}.json").read_text())
         assert found["before"] == found["after"] == found["in scope"] == [index, 2, index == 0]
@@ -123,8 +122,7 @@ def test_ranks_of_mpiexec_know_their_place_before_and_after_the_strategy(tmp_pat
 
 @pytest.mark.timeout(180)
 def test_ranks_whose_strategy_is_not_by_mpi_train_alone(tmp_path: Path) -> None:
-    (ended,) = run_cluster("place.py", 2, [str(tmp_path), "ring"], timeout=150, mpi=True)
-    assert ended.status == 0, ended.output[-3000:]
+    run_well("place.py", 2, [str(tmp_path), "ring"], timeout=150, mpi=True)
     for index in range(2):
         found = json.loads((tmp_path / f"{index}.json").read_text())
         assert (found["before"], found["after"]) == ([index, 2, index == 0], [0, 1, True])

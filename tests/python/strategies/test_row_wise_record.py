@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # layers are tried with masks
 HOW_TO_RECORD = "After a look at them: .venv/bin/python tests/python/helpers/keras_rows.py --record"
 
 
+@pytest.mark.slow(reason="tries each layer, loss and metric of Keras")
 def test_what_is_recorded_works_with_the_usual_arguments():
     found = proved_parts(with_all_arguments=False)
     wrong = [

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from clusters import run_cluster
+from clusters import run_well
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -14,8 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 def ran(tmp_path_factory):
     """What both workers found."""
     folder = tmp_path_factory.mktemp("own")
-    for worker in run_cluster("callbacks_apart.py", 2, [str(folder)]):
-        assert worker.status == 0, worker.output[-4000:]
+    run_well("callbacks_apart.py", 2, [str(folder)])
     found = [json.loads((folder / f"{index}.json").read_text()) for index in range(2)]
     return SimpleNamespace(found=found, chief=found[0], other=found[1])
 
@@ -113,3 +112,12 @@ def test_missing_values_are_named_though_the_loss_is_finite(ran):
 def test_a_loss_that_the_step_leaves_out_is_not_reported(ran):
     said = [line for line in ran.chief["not_numbers"]["skipped"] if "The loss of worker" in line]
     assert said == []
+
+
+@pytest.mark.parametrize("kind", ["in the step", "of the program"])
+def test_an_optimizer_that_the_model_does_not_hold_is_refused(ran, kind):
+    for found in ran.found:
+        said = "\n".join(found["optimizers"][kind])
+        assert "must be an attribute of the model or of one of its layers" in said
+        assert "an optimizer of the class SGD" in said
+        assert "self.d_optimizer = ..." in said

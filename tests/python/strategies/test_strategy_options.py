@@ -80,6 +80,9 @@ def test_what_is_no_strategy(strategy: Any, received: str) -> None:
             "Fix: Pass heartbeat_timeout=60.0, for example."]),
         (lambda: parameter_server(update="later"), [
             "`update` must be one of 'async', 'sync'.", "Received: 'later'", "Fix: Use update='async'."]),
+        (lambda: parameter_server(update="sync", replicas_to_aggregate=0), [
+            "`replicas_to_aggregate` must be a whole number of at least 1.", "Received: 0",
+            "Fix: Pass replicas_to_aggregate=1, for example."]),
         (lambda: parameter_server(replicas_to_aggregate=2), [
             '`replicas_to_aggregate` needs update="sync": otherwise each gradient is applied alone.',
             "Received: update='async', replicas_to_aggregate=2",

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from clusters import run_cluster
+from clusters import run_well
 
 import tfdistr
 
@@ -37,8 +37,7 @@ def of_words() -> keras.Model:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     file = tmp_path_factory.mktemp("tapes") / "found.json"
-    (ended,) = run_cluster("tapes.py", 1, [str(file)], timeout=250)
-    assert ended.status == 0, ended.output[-3000:]
+    run_well("tapes.py", 1, [str(file)], timeout=250)
     return json.loads(file.read_text())
 
 

@@ -12,6 +12,7 @@ from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError, TfdistrWarning
+from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.training import step_blocks as training_steps
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import EpochRange
@@ -253,3 +254,15 @@ def test_class_weights_need_one_target_and_no_other_weights():
             f"Received: batches of {dataset.element_spec}",
             "Fix: Leave `class_weight` out and give each example its weight: (x, y, sample_weight).",
         ]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("wrap", [lambda see: see, tf.function], ids=["eagerly", "in a graph"])
+def test_infinite_values_are_not_missing(dtype, wrap):
+    watch = InputWatch()
+    see = wrap(watch.see)
+    both = np.array([np.inf, 1.0, -np.inf], dtype)
+    see({"known": tf.constant(both), "gaps": tf.constant(both)})
+    assert watch.describe() == ""
+    see({"known": tf.constant(both), "gaps": tf.constant([*both[:2], np.nan], dtype)})
+    assert watch.describe() == "x['gaps'] (step 2)"

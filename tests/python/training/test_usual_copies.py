@@ -6,22 +6,11 @@ import warnings
 
 import keras
 import pytest
-import tensorflow as tf
 from copied_models import Net, X, Y, compiled, sequence
 
 from tfdistr.training.model_copies.given_model import GivenModel
 
 layers, ops = keras.layers, keras.ops
-
-
-def images() -> tuple:
-    inputs = keras.Input((12, 12, 1))
-    x = layers.BatchNormalization()(layers.Conv2D(4, 3, activation="relu")(inputs))
-    x = layers.Dropout(0.3)(layers.Flatten()(layers.MaxPooling2D()(x)))
-    model = keras.Model(inputs, layers.Dense(3)(x))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"])
-    return model
 
 
 def transformer() -> keras.Model:
@@ -94,25 +83,6 @@ def nested() -> keras.Model:
     return model
 
 
-class OwnStep(keras.Model):
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        return {"loss": loss}
-
-
-def own_step() -> keras.Model:
-    inputs = keras.Input((8,))
-    return compiled(OwnStep(inputs, layers.Dense(1)(inputs)), "adam")
-
-
-def unbuilt() -> keras.Model:
-    parts = [layers.Dense(4, "relu"), layers.Dropout(0.2), layers.BatchNormalization(), layers.Dense(1)]
-    return compiled(keras.Sequential(parts), "adam")
-
-
 def of_text() -> keras.Model:
     lookup = layers.StringLookup(vocabulary=["a", "b", "c"])
     inputs = keras.Input((1,), dtype="string")
@@ -137,8 +107,8 @@ def noted() -> keras.Model:
     return model
 
 
-USUAL = [images, transformer, recurrent, normalized, lambda: compiled(Net(4)), called_subclass, used_layers,
-         nested, own_step, unbuilt, of_text, noted]  # fmt: skip
+USUAL = [transformer, recurrent, normalized, lambda: compiled(Net(4)), called_subclass, used_layers, nested,
+         of_text, noted]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", USUAL, ids=lambda make: make.__name__)

@@ -61,6 +61,20 @@ class Skipping(keras.Model):
         return {"loss": tf.where(tf.math.is_finite(loss), loss, 0.0)}
 
 
+class Applies(keras.Model):
+    """A model whose step applies an optimizer that it does not hold: one of the program, or a new one."""
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(data[0]) ** 2)
+        optimizer = of_program[0] if of_program else keras.optimizers.SGD(0.1)
+        optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return {"loss": loss}
+
+
+of_program: list[keras.optimizers.Optimizer] = []
+
+
 class WithRows(keras.Sequential):
     """A model whose logs have a number for each row, and the graphs of its steps."""
 
@@ -243,6 +257,21 @@ def normalized_again() -> object:
     return [noted(run_eagerly=False), noted(run_eagerly=True)]
 
 
+def optimizers() -> object:
+    """Steps with optimizers that nobody finds."""
+    found = {}
+    for kind in ("in the step", "of the program"):
+        with strategy.scope():
+            inputs = keras.Input((4,))
+            model = Applies(inputs, layers.Dense(1)(inputs))
+            model.compile()
+            if kind == "of the program":
+                of_program.append(keras.optimizers.SGD(0.1))
+                of_program[0].build(model.trainable_weights)
+        found[kind] = fit(model)
+    return found
+
+
 def not_numbers() -> object:
     missing = np.where(np.arange(32)[:, np.newaxis] == 13, np.nan, X).astype("float32")
     with strategy.scope():
@@ -256,5 +285,5 @@ def not_numbers() -> object:
 
 
 found = {part.__name__: part() for part in (calls, together, nested, raised, released, changes, numbers)}
-found |= {part.__name__: part() for part in (normalized, normalized_again, not_numbers)}
+found |= {part.__name__: part() for part in (normalized, normalized_again, not_numbers, optimizers)}
 (OWN / f"{INDEX}.json").write_text(json.dumps(found))

@@ -242,7 +242,23 @@ def fit_on_files() -> object:
     return model.fit(dataset, epochs=2, verbose=0, shuffle=False).history["loss"]
 
 
-for part in (values, from_the_chief, trained, mean_of_rows, named, split, orders, fit_on_files):
+def gathers() -> dict[str, object]:
+    """What gather() gives where no step of Keras runs."""
+
+    def refused(call: Callable[[], object]) -> list[str]:
+        try:
+            call()
+        except tfdistr.ArgumentError as error:
+            return [error.message, error.received]
+        raise AssertionError("it was not refused")
+
+    with strategy.scope():
+        in_scope = refused(lambda: tfdistr.gather(tf.ones([1, 1])))
+    in_loop = refused(lambda: strategy.run(lambda: tfdistr.gather(tf.ones([1, 1]))))
+    return {"scope": in_scope, "loop": in_loop, "outside": plain(tfdistr.gather(tf.fill([1, 1], 5.0)))}
+
+
+for part in (gathers, values, from_the_chief, trained, mean_of_rows, named, split, orders, fit_on_files):
     found[part.__name__] = part()
 if INDEX == 0:
     try:

@@ -110,13 +110,6 @@ def writers() -> object:
     return {"history": history, "read": reader.read, "hooks": reader.hooks}
 
 
-def of_one_worker() -> object:
-    """A callback that only the chief has."""
-    reader = tfdistr.chief_only(Reader())
-    make().fit(data(), epochs=1, verbose=0, callbacks=[reader] if strategy.is_chief else None)
-    return reader.hooks
-
-
 def saved() -> object:
     model = make()
     model.evaluate(data(), verbose=0)
@@ -230,13 +223,6 @@ def compiled() -> object:
     return messages.take()
 
 
-def normalized() -> object:
-    make(keras.layers.BatchNormalization(name="norm")).fit(data(), verbose=0)
-    said = messages.take()
-    make(keras.layers.BatchNormalization(synchronized=True)).fit(data(), verbose=0)
-    return [said, messages.take()]
-
-
 def ended_early() -> object:
     """Data with fewer batches than were wanted."""
     model = make()
@@ -258,20 +244,6 @@ def after_a_failure() -> object:
     return [failed, left_behind, bool(np.isfinite(model.train_on_batch(X, Y)))]
 
 
-def masks() -> object:
-    """What dropout leaves of ones on each worker, for two models with the same seed, before and after fit."""
-
-    def drawn() -> list[list[float]]:
-        keras.utils.set_random_seed(2)  # of the layer, which is made before the model
-        dropout = keras.layers.Dropout(0.5)
-        model = make(dropout)
-        model.fit(data(), verbose=0)
-        made = strategy.run(lambda: dropout(tf.ones([1, 64]), training=True))
-        return strategy.gather(made, axis=0).numpy().tolist()
-
-    return [drawn(), drawn()]
-
-
 def mistakes() -> object:
     """Calls that differ on the second worker."""
     other = INDEX == 1
@@ -291,10 +263,10 @@ def mistakes() -> object:
 
 found = {}
 for part in (
-    writers, of_one_worker, saved, stopped, logs_of_batches, restored, needs_all, after_a_failure, masks
+    writers, saved, stopped, logs_of_batches, restored, needs_all, after_a_failure
 ):  # fmt: skip
     found[part.__name__] = part()
 messages.take()
-for part in (not_a_number, compiled, normalized, ended_early, mistakes):
+for part in (not_a_number, compiled, ended_early, mistakes):
     found[part.__name__] = part()
 (OWN / f"{INDEX}.json").write_text(json.dumps(found))

@@ -210,13 +210,16 @@ REFUSED: dict[str, Callable[[], Any]] = {
 }
 
 
-#: Steps that change weights in their own way.
+#: Steps that change weights in their own way; all of those of tests/equality with the slow tests only.
 STEPS: dict[str, Callable[[], keras.Model]] = {
     "two updates": own_class(TwoUpdates),
     "weights read after the update": own_class(ReadsAfter),
     "sparse updates": lambda: compiled(SparseTwice()),
-    **{name: case.model for name, case in CASES.items() if case.model.__module__ == "cases_of_steps"},
-}
+    **{
+        name: case.model for name, case in CASES.items()
+        if case.model.__module__ == "cases_of_steps" and (name == "gan" or os.environ.get("SLOW"))
+    },
+}  # fmt: skip
 
 
 def distance_to_none(name: str) -> float:

@@ -1,11 +1,12 @@
-"""The reaction to failures: what on_failure() takes, and what is said about other values."""
+"""What per_worker() and on_failure() take, and what is said about other values."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tfdistr
-from tfdistr import on_failure
+from tfdistr import on_failure, per_worker
 from tfdistr.errors import ArgumentError
 
 
@@ -16,23 +17,34 @@ def test_a_reaction_in_words() -> None:
     )
 
 
+def test_a_size_in_words() -> None:
+    size = per_worker(8.0, scale_learning_rate="sqrt")  # type: ignore[arg-type]
+    assert str(size) == 'per_worker(batch_size=8, scale_learning_rate="sqrt")'
+
+
 @pytest.mark.parametrize(
-    ("arguments", "lines"),
+    ("call", "arguments", "lines"),
     [
-        ({"max_restarts": -1}, [
+        (on_failure, {"max_restarts": -1}, [
             "`max_restarts` must be a whole number of at least 0.", "Received: -1",
             "Fix: Pass max_restarts=1, for example."]),
-        ({"min_workers": 0}, [
+        (on_failure, {"min_workers": 0}, [
             "`min_workers` must be a whole number of at least 1.", "Received: 0",
             "Fix: Pass min_workers=1, for example."]),
-        ({"step_timeout": "60"}, [
+        (on_failure, {"step_timeout": "60"}, [
             "`step_timeout` must be a number of seconds above 0.", "Received: '60'",
             "Fix: Pass step_timeout=60.0, for example."]),
+        (per_worker, {"batch_size": 0}, [
+            "`batch_size` must be a whole number of at least 1.", "Received: 0",
+            "Fix: Pass batch_size=1, for example."]),
+        (per_worker, {"batch_size": 8, "scale_learning_rate": "cubic"}, [
+            "`scale_learning_rate` must be one of 'none', 'linear', 'sqrt'.", "Received: 'cubic'",
+            "Fix: Use scale_learning_rate='none'."]),
     ],
 )  # fmt: skip
-def test_what_is_refused(arguments: dict[str, Any], lines: list[str]) -> None:
+def test_what_is_refused(call: Callable[..., Any], arguments: dict[str, Any], lines: list[str]) -> None:
     with pytest.raises(ArgumentError) as caught:
-        on_failure(**arguments)
+        call(**arguments)
     assert str(caught.value).splitlines() == lines
 
 
@@ -48,3 +60,8 @@ def test_what_is_no_reaction(failures: Any, received: str) -> None:
         f"Received: {received}",
         "Fix: Pass failures=on_failure(max_restarts=3), for example.",
     ]
+
+
+def test_the_function_itself_is_no_size() -> None:
+    with pytest.raises(ArgumentError, match="`batch_size` must be a whole number of at least 1"):
+        tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], batch_size=per_worker)  # type: ignore[arg-type]
