@@ -368,6 +368,25 @@ def test_a_job_whose_submission_is_interrupted_is_cancelled(
     assert (tmp_path / "cancelled").read_text() == "12\n"
 
 
+def test_a_preempted_job_says_how_it_would_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = "echo JobState=PREEMPTED Reason=None Dependency="
+    programs(tmp_path, sbatch="echo 12", scancel="true", scontrol=state)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("tfdistr.clusters.slurm.sbatch._SETTLE", 0.0)
+    rank, _ = tfdistr.slurm_cluster(2).start(["true"], tmp_path / "run")
+    assert rank.poll() == 1
+    error = rank.launch_error()
+    assert error is not None
+    assert str(error.received).startswith("Slurm job 12 ended: PREEMPTED without workers 0, 1.")
+    assert error.fix == (
+        "Pass failures=on_failure(max_restarts=3) and `checkpoint_every`: the job is then resubmitted, and "
+        "continues from its last checkpoint."
+    )
+    rank.reap()
+
+
 def test_a_long_queue_is_looked_at_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs(
         tmp_path, sbatch="echo 12", scancel="true", scontrol="echo JobState=PENDING Reason=X Dependency="
