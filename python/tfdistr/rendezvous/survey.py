@@ -59,14 +59,11 @@ class Survey:
     def __init__(self, tasks: Mapping[str, str], own: str, fields: Mapping[str, str]) -> None:
         self.tasks, self.own, self.id = dict(tasks), own, this_process()
         self.leader = next(iter(self.tasks))
+        self.leads = own == self.leader
         addresses = {f"address of {name}": address for name, address in tasks.items()}
         self.hello: Message = {"task": own, "id": self.id, "fields": {**addresses, **fields}}
         self.unresolved = set(self.tasks)
         self.refused = False
-
-    @property
-    def leads(self) -> bool:
-        return self.own == self.leader
 
     def title(self, name: str) -> str:
         return f"{name} ({self.tasks.get(name, 'an unknown address')})"

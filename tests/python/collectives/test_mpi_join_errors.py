@@ -15,7 +15,7 @@ import pytest
 from tfdistr.collectives.mpi import agreement
 from tfdistr.collectives.mpi.agreement import Agreement, Talks
 from tfdistr.collectives.mpi.joining import Joining
-from tfdistr.collectives.mpi.reach import Door, OpenDoor
+from tfdistr.collectives.mpi.obstacles import Door, OpenDoor
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.errors import ClusterStartError
 from tfdistr.network.ports import free_ports

@@ -16,8 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfdistr.collectives.mpi.reach import Door, OpenDoor, interface, unreached
-from tfdistr.collectives.mpi.room import MORE_ROOM, free_room, too_small, why_refused
+from tfdistr.collectives.mpi.obstacles import (
+    MORE_ROOM,
+    Door,
+    OpenDoor,
+    free_room,
+    interface,
+    too_small,
+    unreached,
+    why_refused,
+)
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.lifelines import Lifelines, ready
 from tfdistr.rendezvous.protocol import printable
@@ -98,12 +106,6 @@ class Talks:
             'communication="ring".',
         )
 
-    def tell(self, why: str) -> None:
-        """Tell the peers that the start is over, and why."""
-        for peer in self.peers.values():
-            with contextlib.suppress(OSError):
-                peer.send(f"{END}{self.names[self.rank]}: {why}")
-
     def _lead(self, own: _Self) -> Agreement:
         ranks = sorted(self.peers)
         try:
@@ -118,7 +120,9 @@ class Talks:
                 why = next(filter(None, found), "")
             self._say_all(_RESULT, Agreement(why, nodes))
         except ClusterStartError as error:
-            self.tell(str(error.received))
+            for peer in self.peers.values():
+                with contextlib.suppress(OSError):
+                    peer.send(f"{END}{self.names[self.rank]}: {error.received}")
             raise
         return Agreement(why, nodes)
 

@@ -14,8 +14,8 @@ import socket
 import sys
 from typing import Any
 
+from tfdistr.collectives.mpi.obstacles import MORE_ROOM, free_room, too_small, why_refused
 from tfdistr.collectives.mpi.rank_meeting import RankMeeting
-from tfdistr.collectives.mpi.room import MORE_ROOM, free_room, too_small, why_refused
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.launcher_ranks import SLURM_RANK, launcher_of, ranks
 from tfdistr.utils.processes import PARENT

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tfdistr.collectives.mpi import reach
-from tfdistr.collectives.mpi.reach import Door, OpenDoor, interface, unreached
+from tfdistr.collectives.mpi import obstacles
+from tfdistr.collectives.mpi.obstacles import Door, OpenDoor, interface, unreached
 from tfdistr.network.ports import free_ports
 
 
@@ -68,7 +68,9 @@ def test_what_is_no_door(value):
 
 def test_the_address_that_the_hosts_share_is_chosen(monkeypatch):
     monkeypatch.delenv("FI_TCP_IFACE", raising=False)
-    monkeypatch.setattr(reach, "_address_of", {"lo": "127.0.0.1", "in0": "10.0.0.1", "out0": "10.1.0.1"}.get)
+    monkeypatch.setattr(
+        obstacles, "_address_of", {"lo": "127.0.0.1", "in0": "10.0.0.1", "out0": "10.1.0.1"}.get
+    )
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "in0"), (3, "out0"), (4, "down0")])
     assert interface(["127.0.0.1", "::ffff:10.1.0.1"]) == ("10.1.0.1", "out0")
     assert interface(["127.0.0.1"]) == ("127.0.0.1", "lo")
