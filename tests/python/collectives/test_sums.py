@@ -23,8 +23,8 @@ def found(ranks: int, *what: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("hosts", "ranks", "in_order", "how"),
     mostly_slow(
-        [(1, 2, True, "SharedSum"), (2, 4, True, "TwoLevels"),
-         (3, 6, True, "TwoLevels"), (1, 1, True, "MessageSum"), (1, 3, True, "MessageSum"),
+        [(1, 2, True, "SharedSum"), (1, 3, True, "SharedSum"), (2, 4, True, "TwoLevels"),
+         (3, 6, True, "TwoLevels"), (1, 1, True, "MessageSum"), (1, 5, True, "MessageSum"),
          (2, 4, False, "MessageSum"), (3, 3, True, "MessageSum")],
         quick=[(1, 2, True, "SharedSum"), (2, 4, True, "TwoLevels")],
     ),

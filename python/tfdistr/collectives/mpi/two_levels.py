@@ -1,8 +1,7 @@
-"""Sums in shared memory: of two ranks of one host, and of the ranks of each of several hosts.
+"""Sums on two levels: the ranks of a host in shared memory, and the hosts over MPI messages.
 
-On several hosts, the first ranks of each sum one share each, and exchange it by MPI messages with the ranks
-of the same number on the other hosts. So hosts exchange as few bytes as with one rank per host, and several
-ranks send them.
+On each host, the first ranks sum one share each, and exchange it with the ranks of the same number on the
+other hosts. So hosts exchange as few bytes as with one rank per host, and several ranks send them.
 """
 
 from __future__ import annotations
@@ -97,9 +96,10 @@ class _Board:
 class SharedSum:
     """Sums of rows of numbers of all ranks, in place and piece by piece.
 
-    Without other hosts, each of two ranks shows its piece to the other rank, and adds the other piece to its
-    own. With other hosts, each rank shows the others their shares of its piece, and writes the sum of its own
-    share over the hosts there. While a piece travels, the ranks sum the next one on the host.
+    With two ranks, each rank shows its piece to the other rank, and adds the other piece to its own. With
+    more ranks, each rank shows the others their shares of its piece, and writes the sum of its own share
+    there. With other hosts, a rank sums its share over the hosts before it shows it. While a piece travels,
+    the ranks sum the next one on the host.
 
     Args:
         comm: The ranks of this host. All of them call this.
@@ -144,7 +144,7 @@ class SharedSum:
         shown = board.slots(piece % 2, counts, own)
         # The last use of this slot was two pieces ago: all ranks must have read that piece.
         board.until(board.read, piece - 2)
-        if self._alone:
+        if self._alone and len(shown) == 2 and max(counts) == 1:
             shown[self._index][:] = own
             self._check(board.show(piece, row))
             parts = [own if rank == self._index else shown[rank] for rank in range(2)]
@@ -168,6 +168,8 @@ class SharedSum:
 
     def _add_share(self, parts: Sequence[Array], addition: Addition, out: Array) -> Iterator[None]:
         if self._across is None:
+            if self._alone:
+                addition.total(parts, self._groups, out)
             yield
             return
         total = np.empty((addition.rows(self._workers), out.shape[1]), out.dtype)
@@ -220,9 +222,8 @@ def shared_memory(comm: MPI.Intracomm, size: int) -> Array | None:
 
 
 _MARK = 16  # bytes
-# More ranks than this on one host use MPI. Four ranks on two cores took up to 2.6 times as long in shared
-# memory, where they wait for each other with each piece.
-_MOST = 2
+# More ranks than this on one host use MPI: there each rank reads less than the arrays of all other ranks.
+_MOST = 4
 # Up to this many bytes, one MPI reduction takes half the time of two levels.
 _SMALL = 1 << 16
 
