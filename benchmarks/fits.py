@@ -218,9 +218,9 @@ def languages(rounds: int) -> None:
         of_python, of_r = (median(trained[workers, language]) for language in both)
         speeds.append([workers, number(of_python), number(of_r), number(of_r / of_python, ".3f")])
         judgements.append(judged(of_r / of_python, OF_PYTHON, f"R / Python, seed CNN, {workers} workers"))
-    title = f"Milliseconds of a batch, epochs of {steps}"
     show(
-        title, table(["callback", *both, "R - Python", "R / Python"], rows),
+        machine(), f"Medians of {rounds} rounds of turns", f"Milliseconds of a batch, epochs of {steps}",
+        table(["callback", *both, "R - Python", "R / Python"], rows),
         "Seed CNN: images per second", table(["workers", *both, "R / Python"], speeds, left=()),
         bars(judgements),
     )  # fmt: skip

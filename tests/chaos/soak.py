@@ -28,9 +28,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import keras
-import numpy as np
-
 import tfdistr
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -89,8 +86,10 @@ FAULTS: dict[str, Callable[[str], bool]] = {
 # --- One job
 
 
-def model() -> keras.Model:
+def model() -> Any:
     """The model of all jobs but those of R."""
+    import keras
+
     made = keras.Sequential([
         keras.layers.Dense(512, activation="relu"), keras.layers.BatchNormalization(),
         keras.layers.Dropout(0.3), keras.layers.Dense(512, activation="relu"),
@@ -102,6 +101,9 @@ def model() -> keras.Model:
 
 def train(kind: str, folder: Path, ssh: str, names: list[str]) -> None:
     """Run the job of a kind, or resume it. The result is a file of ``folder``."""
+    import keras
+    import numpy as np
+
     given = {"resume": True, "checkpoint_every": EVERY, "failures": tfdistr.on_failure(max_restarts=2)}
     given |= KINDS[kind]
     warm, ps, on_hosts = given.pop("warm", True), given.pop("ps", 0), given.pop("hosts", None)

@@ -50,7 +50,7 @@ ARGUMENTS = [
     "validation_split", "validation_steps", "validation_batch_size", "validation_freq", "initial_epoch",
     "callbacks", "class_weight", "sample_weight",
     "seed", "shuffle", "drop_remainder", "virtual_workers", "communication",
-    "gradient_dtype", "start_timeout", "heartbeat_timeout", "step_timeout",
+    "gradient_dtype", "start_timeout", "heartbeat_timeout",
 ]  # fmt: skip
 
 
