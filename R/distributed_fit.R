@@ -25,14 +25,14 @@
 #'
 #' @section Arrays and data frames: Arrays keep their dimensions; the first dimension counts the examples. A
 #'   factor in `y` becomes the numbers of its levels, from 0; elsewhere it becomes text. A data frame becomes
-#'   a matrix if all columns are vectors of numbers or logical values, else a named list of columns. Later data
-#'   (`validation_data`, and the data of `predict()` and `evaluate()`) is matched by names: columns of data
-#'   frames and matrices, and levels of factors. Only vectors of type double may have missing values, which
-#'   are `NaN` in Python; a warning tells of those in `x`. Numbers of type double have
-#'   Keras's type in a batch, float32 by default; integers and logical values keep their types. A vector of
-#'   another class (`Date`, `POSIXct`, `difftime`, `integer64`), a sparse matrix, text of an unknown encoding,
-#'   and a list that has a name twice are errors. So is `NA` as any other argument. A large array is copied
-#'   once: where it is read, or into the file that all workers of a host share.
+#'   a matrix if all columns are vectors of numbers or logical values, else a named list of columns. Later
+#'   data (`validation_data`, and the data of `predict()` and `evaluate()`) is matched by names: columns of
+#'   data frames and matrices, and levels of factors. Only vectors of type double may have missing values,
+#'   which are `NaN` in Python; a warning tells of those in `x`. Numbers of type double have Keras's type in
+#'   a batch, float32 by default; integers and logical values keep their types. A vector of another class
+#'   (`Date`, `POSIXct`, `difftime`, `integer64`), a sparse matrix, text of an unknown encoding, and a list
+#'   that has a name twice are errors. So is `NA` as any other argument. A large array is copied once: where
+#'   it is read, or into the file that all workers of a host share.
 #'
 #' @param model Function without arguments that builds and compiles the model. It is called in every worker,
 #'   inside the strategy's scope. Or a compiled model: the workers get its architecture, its weights, its

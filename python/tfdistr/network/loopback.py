@@ -41,12 +41,19 @@ _FILE = re.compile(r"/proc/\d+/fd/\d+")
 _TIMEOUT = 60.0  # seconds for the compiler, and for each test of a way
 
 # Prints the address of a server that binds to all interfaces. A second loopback address gives a free port.
+# Another process may have the port at 127.0.0.1: so it is tried again.
 _PROBE = """
 import socket
-other, server = socket.socket(), socket.socket()
-other.bind(("127.0.0.2", 0))
-server.bind(("", other.getsockname()[1]))
-print(server.getsockname()[0])
+for left in reversed(range(20)):
+    with socket.socket() as other, socket.socket() as server:
+        other.bind(("127.0.0.2", 0))
+        try:
+            server.bind(("", other.getsockname()[1]))
+            print(server.getsockname()[0])
+            break
+        except OSError:
+            if not left:
+                raise
 """
 
 

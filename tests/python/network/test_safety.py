@@ -1,6 +1,7 @@
 """Nobody else reaches the workers of this machine or has them run other things; secrets stay secret."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from slow import mostly_slow
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.network import loopback
 from tfdistr.network.loopback import LOOPBACK, Loopback, keep_to_loopback, restore_preload
 from tfdistr.supervision.events import EventReader
 
@@ -50,9 +53,7 @@ def neighbour() -> Iterator[sockets.Neighbour | None]:
 
 
 @contextlib.contextmanager
-def job(
-    carrier: str, folder: Path, token: str, env: Mapping[str, str]
-) -> Iterator[subprocess.Popen[str]]:
+def job(carrier: str, folder: Path, token: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """A job that trains until there is a file "stop" in ``folder``."""
     own = {"SECRET": token, "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": ""}
     with (folder / "output").open("w") as output:
@@ -172,9 +173,7 @@ def test_workers_are_open_only_if_the_user_says_so(
                 assert neighbour.reaches(sorted(ports)) == (sorted(ports) if way == "none" else [])
 
 
-def test_workers_may_have_a_network_of_their_own(
-    tmp_path: Path, neighbour: sockets.Neighbour | None
-) -> None:
+def test_workers_may_have_a_network_of_their_own(tmp_path: Path, neighbour: sockets.Neighbour | None) -> None:
     made = subprocess.run([sys.executable, "-c", AROUND, "namespace"], capture_output=True, text=True)
     if made.returncode != 0:
         pytest.skip(f"no network namespaces: {made.stderr.strip().splitlines()[-1]}")
@@ -196,6 +195,7 @@ def test_workers_may_have_a_network_of_their_own(
 AROUND = """
 import sys, warnings
 warnings.formatwarning = lambda message, *_: f"{message}\\n"
+from tfdistr.network import loopback
 from tfdistr.network.loopback import LOOPBACK, keep_to_loopback
 chosen = keep_to_loopback({LOOPBACK: sys.argv[1]} if sys.argv[1:] else {})
 print(chosen.way)
@@ -320,6 +320,26 @@ def test_the_library_changes_servers_only() -> None:
     version = tuple(map(int, os.uname().release.split(".")[:2]))
     device = "lo" if version >= (5, 7) or os.getuid() == 0 else ""
     assert ended.stdout.splitlines() == [*kept, *others, device, device]
+
+
+def test_a_port_of_another_process_does_not_rule_out_the_library() -> None:
+    """The test of the library takes a port that others may have: it tries again."""
+    made = []
+
+    class Socket(socket.socket):
+        def bind(self, address: tuple[str, int]) -> None:
+            made.append(address[0])
+            if made.count("") in (1, 2) and address[0] == "":
+                raise OSError(errno.EADDRINUSE, "Address already in use")
+            super().bind((address[0] or "127.0.0.1", address[1]))
+
+    said: list[str] = []
+    exec(  # what a process of its own runs
+        loopback._PROBE.replace("import socket", ""),
+        {"socket": SimpleNamespace(socket=Socket), "print": said.append},
+    )
+    assert said == ["127.0.0.1"]
+    assert made.count("") == 3
 
 
 def test_what_the_user_preloads_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

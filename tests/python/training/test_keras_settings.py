@@ -9,7 +9,7 @@ import pytest
 
 import tfdistr
 from tfdistr import tf_internals
-from tfdistr.jobs import in_process
+from tfdistr.jobs.in_process import AsWorker
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_copies.given_model import GivenModel
 
@@ -128,10 +128,10 @@ def test_processes_that_join_a_cluster_by_hand_compare_them(monkeypatch):
     class Peers:
         """The strategy of one of two workers."""
 
-        num_workers, is_chief, collectives = 2, True, object()
+        num_workers, worker_index, collectives = 2, 0, object()
 
     received = {}
     monkeypatch.setattr("tfdistr.collectives.comparison.agree", lambda _, fields: received.update(fields))
     job = tfdistr.training.job_arguments.make_job(settings_as_weights, X, X[:, :1], num_workers=2)
-    in_process._agree(job, Peers())
+    AsWorker(Peers()).agree(job)
     assert received["keras.config.epsilon()"] == "1e-07"
