@@ -111,7 +111,7 @@ def test_steps_keep_it_quiet():
     assert run("steps")[0].stdout == "ended well\n"
 
 
-@pytest.mark.parametrize("name", ["start_timeout", "heartbeat_timeout", "step_timeout"])
+@pytest.mark.parametrize("name", ["start_timeout", "heartbeat_timeout"])
 def test_timeouts_are_seconds(name):
     with pytest.raises(ArgumentError, match=f"`{name}` must be a number of seconds above 0"):
         make_job(len, [[1.0]], [1.0], num_workers=1, **{name: 0})
