@@ -104,7 +104,7 @@ def test_keras_own_loop_knows_no_waits_for_data():
     )
     assert set(PARTS) - set(times(fitted)) == {"waiting_for_data"}
     assert 0.9 * IN_STEPS <= times(fitted)["callbacks"] < 1.5 * IN_STEPS
-    assert times(fitted)["computing"] < 0.7 * IN_STEPS
+    assert times(fitted)["computing"] < IN_STEPS  # it would be more with that of the callbacks
 
 
 @pytest.mark.parametrize("communication", ["mpi", "ring"])
