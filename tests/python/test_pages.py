@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from paths import ROOT
@@ -114,6 +115,13 @@ COMPUTED = {
 @pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
 def test_the_pages_have_the_numbers_recorded_last(page):
     assert pages.refreshed(page.read_text()) == page.read_text(), "run: python tools/proof/pages.py"
+
+
+def test_the_line_of_a_number_has_its_text_as_whole_words(monkeypatch):
+    made = SimpleNamespace(printed="async: ours / theirs: 1.13\nsync: ours / theirs: 0.74\n")
+    monkeypatch.setattr(pages, "read", lambda name: made)
+    text = 'It is 9.99<!-- proof: ps "sync: ours" --> times as fast.'
+    assert pages.refreshed(text) == text.replace("9.99", "0.74")
 
 
 def test_the_report_has_them_too():

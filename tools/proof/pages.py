@@ -4,7 +4,7 @@ A comment in a page says where the text after it, or the number before it, comes
 
     <!-- proof: NAME -->                  the next block is all that the part printed
     <!-- proof: NAME 2-4 -->              its paragraphs 2 to 4; empty lines divide them
-    4.93<!-- proof: NAME "TEXT" -->       the first number of the first line with TEXT
+    4.93<!-- proof: NAME "TEXT" -->       the first number of the first line with TEXT as whole words
 
 `python tools/proof/pages.py` brings them and docs/proof/report.html up to date. `make proof` does so, too.
 """
@@ -61,7 +61,8 @@ def _block(match: re.Match[str]) -> str:
 def _number(match: re.Match[str]) -> str:
     comment, name, text = match.groups()
     for line in read(name).printed.splitlines():
-        if text in line and (number := re.search(r"\d[\d,]*(?:\.\d+)?", line)):
+        found = re.search(rf"(?<!\w){re.escape(text)}(?!\w)", line)
+        if found and (number := re.search(r"\d[\d,]*(?:\.\d+)?", line)):
             return number[0] + comment
     raise ValueError(f"{comment}: no line that {name} printed has this text and a number.")
 
