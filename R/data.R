@@ -200,7 +200,7 @@ named_parts <- function(parts, of, name, call) {
 
 # Warns of missing numbers, but not of NaN, which is a number that somebody has computed.
 warn_of_missing <- function(value, name) {
-  if (is.data.frame(value)) {
+  if (is.data.frame(value) || is.list(value) && !is.object(value)) {
     Map(warn_of_missing, as.list(value), part_names(name, value))
   } else if (is.double(value) && anyNA(value) && (missing <- sum(is.na(value) & !is.nan(value)))) {
     words <- "`%s` has %d missing values of %d, which are NaN for the model."

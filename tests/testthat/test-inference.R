@@ -219,4 +219,5 @@ test_that("missing numbers among the inputs are told before the training", {
   told <- "`x` has 2 missing values of 300, which are NaN for the model."
   warnings <- testthat::capture_warnings(distributed_fit(model, holed, y, verbose = 0, seed = 1))
   expect_identical(warnings[[1]], told)
+  expect_warning(python_inputs(list(a = x, b = list(holed)), "x"), "`x$b[[1]]` has 2 missing", fixed = TRUE)
 })

@@ -43,12 +43,14 @@ class Dataset:
         split: The part of the data set.
         data_dir: Folder of the TensorFlow data sets; None for the default one.
         supervised: Whether examples are pairs (input, label); otherwise dictionaries of all features.
+        columns_of_inputs: The names of the columns of ``x``; None if the data is no table.
     """
 
     name: str
     split: str = "train"
     data_dir: str | None = None
     supervised: bool = True
+    columns_of_inputs: tuple[str, ...] | None = None
 
     @property
     def identity(self) -> str:

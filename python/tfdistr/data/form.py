@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.arrow_tables import array_of, is_arrow
-from tfdistr.data.trees import Array
+from tfdistr.data.trees import Array, leaves, replaced
 from tfdistr.errors import ArgumentError
 
 Levels = Mapping[str, tuple[str, ...]]
@@ -63,8 +64,10 @@ class Form:
         """
         if self.columns is None:
             return x
-        if (listed := getattr(x, "columns_of_inputs", None)) is not None and listed != self.columns:
-            raise self._other_columns(listed, name, "features=[{}]")
+        if isinstance(x, Dataset):
+            if (listed := x.columns_of_inputs) and listed != self.columns:
+                raise self._other_columns(listed, name, "features=[{}]")
+            return x
         if isinstance(x, Matrix):
             self._check_columns(x.names, name)
             places = [x.names.index(column) for column in self.columns]
@@ -114,6 +117,8 @@ class Form:
         return y
 
     def _recoded(self, classes: Classes, names: tuple[str, ...] | None, name: str) -> Classes:
+        if self.targets is None:  # a function or files may have coded the classes in any way
+            return classes
         numbers = np.asarray(classes.numbers)
         if names is None:
             if not all(own.isdecimal() for own in classes.names):
@@ -138,17 +143,10 @@ class Form:
         return Classes(codes[numbers], names)
 
 
-def levels_of(y: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+def levels_of(y: Any) -> dict[str, tuple[str, ...]]:
     """Return the names of the classes of each target that is a factor, by its path."""
-    if isinstance(y, Classes):
-        return {path: y.names}
-    parts: Any = y.columns if isinstance(y, Columns) else y
-    if isinstance(parts, tuple):
-        parts = dict(enumerate(parts))
-    found: dict[str, tuple[str, ...]] = {}
-    for key, part in parts.items() if isinstance(parts, Mapping) else ():
-        found |= levels_of(part, f"{path}[{key!r}]")
-    return found
+    parts = replaced(y, lambda part: part.columns if isinstance(part, Columns) else part)
+    return {path: part.names for path, part in leaves(parts) if isinstance(part, Classes)}
 
 
 def _listed(names: Sequence[str]) -> str:

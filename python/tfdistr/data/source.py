@@ -71,7 +71,7 @@ def form_of(source: Any) -> Form:
     """Return the form of data."""
     if isinstance(source, Arrays):
         return Form(source.columns, len(source.parts) > 1, source.levels)
-    return Form(getattr(source, "columns_of_inputs", None))
+    return Form(source.columns_of_inputs) if isinstance(source, Dataset) else Form()
 
 
 Source = Arrays | Dataset | Callable[..., Any]

@@ -55,7 +55,7 @@ class AsWorker:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the checkpoints."""
+        """Return whether this process writes the checkpoints."""
         return self._strategy.is_chief
 
     def agree(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What a strategy adds to the result of a job on workers."""
+"""The part of a result that the strategy adds, for a job on workers."""
 
 from __future__ import annotations
 

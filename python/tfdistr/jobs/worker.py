@@ -46,6 +46,7 @@ def _train(
     try:
         start_early()
         from tfdistr.jobs.strategies import STRATEGIES
+        from tfdistr.jobs.strategies.base import WorkerStart
         from tfdistr.training.job import Job
 
         def last_words(error: BaseException, text: str) -> None:
@@ -56,7 +57,8 @@ def _train(
 
         on_failure(last_words)
         name, options = Job.load_strategy(run_dir, functions)
-        trained = STRATEGIES[name].train_in_worker(run_dir, options, functions, events.write, joined.append)
+        start = WorkerStart(run_dir, options, functions, events.write, joined.append)
+        trained = STRATEGIES[name].train_in_worker(start)
         if all(strategy.is_chief for strategy in joined):
             from tfdistr.jobs.result_files import save_training
 

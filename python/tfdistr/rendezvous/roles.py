@@ -99,7 +99,7 @@ class Role:
 
     @property
     def logs(self) -> bool:
-        """Whether this worker logs for which tasks it waits; otherwise the leader does it."""
+        """Return whether this worker logs the missing tasks; otherwise the leader logs them."""
         return True
 
     async def welcome(self, message: Message, nonce: str, writer: asyncio.StreamWriter) -> str:

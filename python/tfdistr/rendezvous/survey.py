@@ -1,4 +1,4 @@
-"""What a worker knows of the tasks of its cluster, and what answers at their addresses."""
+"""A worker's view of the tasks of its cluster, and of the processes at their addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 8  # missing tasks in a message
 
 
 class Answer(NamedTuple):
-    """What answers at an address: a worker that waits for its peers, nobody, or else another program."""
+    """The answer at an address: a waiting worker's greeting, or an error; neither from other programs."""
 
     greeting: Message | None = None
     error: OSError | None = None

@@ -243,7 +243,7 @@ class EventReader:
 
     @property
     def lost(self) -> bool:
-        """Whether a file of events is gone of which some were read."""
+        """Return whether a file from which events were read was removed."""
         return any(tail.lost for tail in self._tails)
 
 

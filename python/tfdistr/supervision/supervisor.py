@@ -41,7 +41,7 @@ EXIT_TIMEOUT = 120.0
 """Seconds that the processes may take to exit once every worker is done; then they are killed."""
 GRACE_OF_PEERS = 1.0
 """Seconds that the others have to exit by themselves after a failure: most wait for the lost worker."""
-HALT_TIMEOUT = 30.0
+STOP_TIMEOUT = 30.0
 """Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait for it."""
 REPLACEMENTS = 10
 """The limit for replacements of one worker: a worker that dies repeatedly makes no progress."""
@@ -96,7 +96,7 @@ def run_workers(
         port_retries: How often to restart if another program has taken the port of a worker; the logs
             of each attempt are kept as ``worker-<index>.log.<attempt>``.
         heartbeat_timeout: Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait; by
-            default `HALT_TIMEOUT`.
+            default `STOP_TIMEOUT`.
 
     Returns:
         One status for each worker, when every process has exited with status 0 after its event "done".
@@ -113,8 +113,8 @@ def run_workers(
     notify: OnEvent = on_event or (lambda event: None)
     attempt = 1
     while True:
-        halt = HALT_TIMEOUT if heartbeat_timeout is None else heartbeat_timeout
-        generation = _Attempt(cluster, command, Path(run_dir), notify, halt)
+        limit = STOP_TIMEOUT if heartbeat_timeout is None else heartbeat_timeout
+        generation = _Attempt(cluster, command, Path(run_dir), notify, limit)
         root = generation.run()
         if root is None and generation.stopped is not None:
             raise generation.stopped
@@ -141,7 +141,7 @@ class _Progress:
     Attributes:
         was_ready: Whether a process of this worker was ready, perhaps before it was replaced.
         replaced: How often its process was replaced.
-        halted_since: When it was first seen stopped (SIGSTOP); None if it is not.
+        stopped_since: When it was first seen stopped (SIGSTOP); None if it is running.
     """
 
     role: Role
@@ -150,7 +150,7 @@ class _Progress:
     done: bool = False
     times: dict[str, float] | None = None
     replaced: int = 0
-    halted_since: float | None = None
+    stopped_since: float | None = None
 
 
 class _RunDir:
@@ -188,9 +188,9 @@ class _Attempt:
     """Workers that were started together, once."""
 
     def __init__(
-        self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent, halt_timeout: float
+        self, cluster: Cluster, command: Sequence[str], run_dir: Path, notify: OnEvent, stop_timeout: float
     ) -> None:
-        self._cluster, self._notify, self._halt_timeout = cluster, notify, halt_timeout
+        self._cluster, self._notify, self._stop_timeout = cluster, notify, stop_timeout
         self._run_dir = _RunDir(run_dir, cluster.workers)
         self._start = partial(cluster.start, command, run_dir)
         indices = range(cluster.workers)
@@ -343,14 +343,14 @@ class _Attempt:
     def _check_stopped(self, running: Sequence[Worker]) -> None:
         """Record a stopped or silent worker: the others may wait forever, as MPI does not notify them."""
         for process in running:
-            if process.silent_for > max(self._halt_timeout, 2 * HEARTBEAT):
+            if process.silent_for > max(self._stop_timeout, 2 * HEARTBEAT):
                 self._fail(Failure.silent(process.index, self._order, process.silent_for))
             progress, now = self._progress[process.index], time.monotonic()
             if not process.is_stopped or len(self._processes) == 1:
-                progress.halted_since = None
-            elif progress.halted_since is None:
-                progress.halted_since = now
-            elif now - progress.halted_since > self._halt_timeout:
+                progress.stopped_since = None
+            elif progress.stopped_since is None:
+                progress.stopped_since = now
+            elif now - progress.stopped_since > self._stop_timeout:
                 self._fail(Failure.paused(process.index, self._order))
 
     def _check_ready(self) -> None:

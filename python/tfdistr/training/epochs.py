@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -86,14 +87,14 @@ def _number(value: Any) -> Any:
         return value
 
 
-class Phase:
+class Phase(ABC):
     """The training, or the validation, of the epochs, one after the other.
 
     Attributes:
         done: Number of steps of the epoch that are done.
     """
 
-    #: Number of steps between two checkpoints divides by it.
+    #: The number of steps between two checkpoints is a multiple of it.
     execution = 1
 
     def __init__(
@@ -117,19 +118,21 @@ class Phase:
         """The number of steps to make at once; None for all up to the next checkpoint."""
         return None
 
+    @abstractmethod
     def begin(self, epoch: int, done: int) -> None:
         """Prepare the steps of an epoch."""
 
+    @abstractmethod
     def make(self, count: int) -> bool:
-        """Make ``count`` steps, and return whether the data goes on."""
-        raise NotImplementedError
+        """Make ``count`` steps, and return whether the data continues."""
 
+    @abstractmethod
     def logs_to_keep(self) -> Any:
         """Return the logs for a checkpoint within an epoch, if it must have them."""
 
+    @abstractmethod
     def logs(self) -> dict[str, Any]:
         """Return the logs of the epoch."""
-        raise NotImplementedError
 
     def skip(self, epochs: int) -> None:
         """Skip the data of some epochs, before the first one."""
@@ -137,9 +140,11 @@ class Phase:
             schedule = self.manager.schedule
             schedule.begin_after(schedule.total + epochs * (self.steps or 0))
 
+    @abstractmethod
     def reset(self) -> None:
         """Reset the metrics of the model."""
 
+    @abstractmethod
     def finish(self) -> None:
         """Do the work after the last epoch, so that the weights are final."""
 

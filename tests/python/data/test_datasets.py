@@ -319,6 +319,12 @@ def test_records_by_index(records):
     assert parts.__getitems__([]) == []
 
 
+def test_records_need_no_disk(records, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    path, written = records
+    assert TFRecordFiles([path]).read(np.zeros(2, int), np.array([4, 2])) == [written[4], written[2]]
+
+
 @pytest.mark.parametrize(
     ("cut", "records_told", "received"),
     [(0, 4, "5 whole records of 4, and 0 bytes"), (0, 6, "5 whole records of 6, and 0 bytes"),

@@ -86,6 +86,12 @@ def test_a_factor_of_numbers_stands_for_these_numbers():
     ]
 
 
+def test_a_factor_beside_data_of_unknown_form_keeps_its_numbers():
+    form = form_of(lambda context: None)
+    _, found = later(form, X[:2], Classes(np.array([1, 0]), ("cat", "dog")))
+    assert found.tolist() == [1, 0]
+
+
 def test_columns_of_files_are_matched(tmp_path):
     import tfdistr
 

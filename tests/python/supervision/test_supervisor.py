@@ -254,7 +254,7 @@ def test_a_halted_worker_is_ended_and_named(job: Job) -> None:
 def test_a_worker_that_is_halted_while_the_others_only_wait(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "HALT_TIMEOUT", 0.5)
+    monkeypatch.setattr(supervisor, "STOP_TIMEOUT", 0.5)
     error = job.fail("wait,halt,wait", 3)
     stopped = f"Worker 1 of 3 on {HOST} was stopped (SIGSTOP, or a debugger), and the others"
     assert str(error).startswith(stopped)

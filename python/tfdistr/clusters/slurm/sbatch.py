@@ -29,7 +29,7 @@ SCRIPT = "job.sh"
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """What a job asks of sbatch: its options (True: without a value), its setup, its script, its patience."""
+    """A request to sbatch: the options (True: without a value), setup lines, script and queue timeout."""
 
     options: Mapping[str, str | bool]
     setup: Sequence[str]

@@ -1,4 +1,4 @@
-"""What keeps workers from becoming ranks: no room for shared memory, or hosts that cannot connect.
+"""Obstacles to MPI between workers: no room for shared memory, or hosts that cannot connect.
 
 MPICH makes a file in /dev/shm, and writes to it later: on a full disk, SIGBUS then kills the rank. Between
 hosts MPI listens on a port of each worker. A firewall, or a host with several networks, may keep others from

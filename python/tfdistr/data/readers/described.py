@@ -37,7 +37,6 @@ class FileDataset(Dataset):
         options: The arguments of the format.
         examples: Number of examples.
         of_source: Further values that must be the same when the files are opened.
-        columns_of_inputs: The names of the columns of ``x``, of tables.
     """
 
     files: tuple[str, ...] = ()
@@ -45,7 +44,6 @@ class FileDataset(Dataset):
     options: Mapping[str, Any] = field(default_factory=dict)
     examples: int = 0
     of_source: str = ""
-    columns_of_inputs: tuple[str, ...] | None = None
 
     def open(self) -> Blocks:
         """Open the files."""

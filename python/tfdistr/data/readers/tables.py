@@ -1,9 +1,8 @@
 """Files of tables, which pyarrow reads: a block is a row group, a record batch, or a text file.
 
-Random rows do not come from ``take`` of ``pyarrow.dataset``. For 256 rows of 21 columns it needed 370 ms in
-Parquet files of ten row groups, and 31 ms in a mapped Arrow file of 100 record batches, each time; the rows
-that were decoded once (``data/pipeline/file_examples.py``) need 0.03 ms. Its scanner decodes a row group as
-one table, starts eight threads more, and does not read the streams of Hugging Face's datasets.
+Random rows do not come from ``take`` of ``pyarrow.dataset``: in each step it decodes all row groups that they
+touch, where ``data/pipeline/file_examples.py`` decodes a row once. Its scanner decodes a row group as one
+table, and starts threads.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ TIMEOUTS = ("start_timeout", "heartbeat_timeout")
 
 
 class Destination(NamedTuple):
-    """Where a job trains.
+    """The place where a job trains.
 
     Attributes:
         shares: The number of shares of a batch.
@@ -53,6 +53,26 @@ class Destination(NamedTuple):
     shares: int
     backend: Backend | None = None
     config: ClusterConfig | None = None
+
+
+class WorkerStart(NamedTuple):
+    """What a process that a launcher has started knows before it trains.
+
+    Attributes:
+        options: All options for making the strategy.
+        functions: The functions of the job that come from another language, by name.
+        on_strategy: Called with the strategy as soon as it exists.
+    """
+
+    run_dir: Path
+    options: Mapping[str, Any]
+    functions: Mapping[str, Any] | None
+    on_event: OnEvent
+    on_strategy: Callable[[WorkerStrategy], None]
+
+    def job(self) -> Job:
+        """Read the job. The strategy must be made before, because the parts of a job use TensorFlow."""
+        return Job.load(self.run_dir, self.functions)
 
 
 #: The class of each strategy, by its name. The package fills it.
@@ -259,34 +279,21 @@ class Strategy:
         return train_here(job, AsWorker(cls.make(**cls.arguments(job))), caller, run_dir)
 
     @classmethod
-    def train_in_worker(
-        cls,
-        run_dir: Path,
-        options: Mapping[str, Any],
-        functions: Mapping[str, Any] | None,
-        on_event: OnEvent,
-        on_strategy: Callable[[WorkerStrategy], None],
-    ) -> Training:
-        """Train as a process that a launcher has started.
-
-        Args:
-            options: All options for making the strategy.
-            functions: The functions of the job that come from another language, by name.
-            on_strategy: Called with the strategy as soon as it exists.
-        """
+    def train_in_worker(cls, start: WorkerStart) -> Training:
+        """Train as a process that a launcher has started."""
         cores = take_cores()
         gc.disable()  # the import of TensorFlow makes many objects, and no garbage
         from tfdistr.training.tasks import run_task
 
         gc.enable()
-        strategy = cls.make(**options)
-        on_strategy(strategy)
+        strategy = cls.make(**start.options)
+        start.on_strategy(strategy)
         if strategy.is_chief:
-            log.info(backend_path(run_dir).read_text())
-        job = Job.load(run_dir, functions)
+            log.info(backend_path(start.run_dir).read_text())
+        job = start.job()
         log.info("cores: %s; tuning: %s", ", ".join(map(str, cores)), describe_tuning())
-        on_event("ready")
-        return run_task(job, strategy, on_event, run_dir)
+        start.on_event("ready")
+        return run_task(job, strategy, start.on_event, start.run_dir)
 
 
 @attrs.frozen(kw_only=True)

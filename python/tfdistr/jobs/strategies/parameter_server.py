@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -16,7 +15,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsChiefOfServers, train_here
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.jobs.strategies.base import WithChief
+from tfdistr.jobs.strategies.base import WithChief, WorkerStart
 from tfdistr.jobs.summary import OnEventOfJob, Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
@@ -25,8 +24,6 @@ from tfdistr.utils.arguments import argument, check_choice, check_optional_int
 from tfdistr.utils.function_files import FunctionByName
 
 if TYPE_CHECKING:
-    from tfdistr.strategies.worker_strategy import WorkerStrategy
-    from tfdistr.training.reporter import OnEvent
     from tfdistr.training.trained_model import Training
 
 UPDATES = ("async", "sync")
@@ -105,24 +102,18 @@ class ParameterServer(WithChief):
         return train_here(job, AsChiefOfServers(config), caller, run_dir)
 
     @classmethod
-    def train_in_worker(
-        cls,
-        run_dir: Path,
-        options: Mapping[str, Any],
-        functions: Mapping[str, Any] | None,
-        on_event: OnEvent,
-        on_strategy: Callable[[WorkerStrategy], None],
-    ) -> Training:
+    def train_in_worker(cls, start: WorkerStart) -> Training:
         """Train as the chief, in a process of the launcher."""
         from tfdistr.parameter_servers.coordinator import train_on_servers
 
-        # Before the job is loaded: its parts use TensorFlow.
-        strategy = cls.make(start_timeout=options["start_timeout"])
+        strategy = cls.make(start_timeout=start.options["start_timeout"])
         config = cluster_from_env()
         assert config is not None  # otherwise there is no strategy
-        job = Job.load(run_dir, functions)
-        kept = checkpoints(run_dir) if job.recovery.every is not None else None
-        return train_on_servers(job, config, on_event, run_dir=run_dir, strategy=strategy, checkpoints=kept)
+        job = start.job()
+        kept = checkpoints(start.run_dir) if job.recovery.every is not None else None
+        return train_on_servers(
+            job, config, start.on_event, run_dir=start.run_dir, strategy=strategy, checkpoints=kept
+        )
 
 
 def parameter_server(
