@@ -96,8 +96,8 @@ def distributed_fit(
             batches, and the data set that a function returns is taken as ready batches. Or
             ``per_worker(64)``, for a global batch that grows with the number of workers.
         epochs: Number of epochs, with those before ``initial_epoch``.
-        verbose: "auto" (a progress display if the session is interactive), 0 (silent), 1 (progress
-            display) or 2 (one line for each epoch).
+        verbose: "auto" (1 in a terminal or a notebook, else 2), 0 (silent), 1 (progress display) or 2 (one
+            line for each epoch).
         callbacks: List of Keras callbacks, or a function that returns a list in each worker. Callbacks that
             write, and callbacks marked by ``chief_only()``, run on the chief only. If a callback on any
             worker stops the training, all workers stop.

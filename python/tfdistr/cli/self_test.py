@@ -80,6 +80,7 @@ def judge(one: FitResult, many: FitResult) -> SelfTestVerdict:
         f"{len(many.workers)}",
         f"Seconds of the job, with its start: {_seconds(one):.1f} with one worker, {_seconds(many):.1f} with "
         f"{len(many.workers)}",
+        "This says nothing about speed: nearly all of so small a job is its start.",
     ]
     not_well = "Not well: the workers do not give the numbers of one. `tfdistr doctor` compares versions."
     return SelfTestVerdict([*lines, "All is well." if ok else not_well], ok)

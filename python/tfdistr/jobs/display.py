@@ -40,10 +40,11 @@ class Screen(Protocol):
         """Remove the bar; a second call does nothing."""
 
 
-def choose_display(verbose: Any, screen: Screen, *, auto: bool, drawable: bool) -> Display:
-    """Make the display for the argument `verbose`."""
-    if isinstance(verbose, str) and verbose == "auto":
-        level = int(auto)
+def choose_display(verbose: Any, screen: Screen, *, watched: bool, drawable: bool) -> Display:
+    """Make the display for the argument `verbose`; ``watched`` says whether a bar is seen while it moves."""
+    auto = isinstance(verbose, str) and verbose == "auto"
+    if auto:
+        level = 1 if watched else 2
     elif isinstance(verbose, int | float) and verbose in _VERBOSE:
         level = int(verbose)
     else:
@@ -52,7 +53,11 @@ def choose_display(verbose: Any, screen: Screen, *, auto: bool, drawable: bool) 
             received=repr(verbose),
             fix="Use 0 for silence, 1 for a progress bar, 2 for one line per epoch.",
         )
-    return (Display, Bar if drawable else LineDisplay, LineDisplay)[level](screen)
+    if level == 0:
+        return Display(screen)
+    # A script that runs as every worker prints its lines once, by the chief, unless they were asked for.
+    last = 0 if auto and not watched else math.inf
+    return (Bar if level == 1 and drawable else LineDisplay)(screen, last)
 
 
 class Display:
@@ -102,11 +107,12 @@ class ScriptDisplay(Display):
 
 
 class LineDisplay(ScriptDisplay):
-    """A display with one line per finished epoch."""
+    """A display with one line per finished epoch, of the first worker with an index up to ``last``."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, last: float = math.inf) -> None:
         super().__init__(screen)
-        self._chief = math.inf  # index of the worker whose training is shown
+        self._last = last
+        self._chief = last  # index of the worker whose training is shown
         self._epochs = 0
         self._steps: int | None = None
 
@@ -119,11 +125,14 @@ class LineDisplay(ScriptDisplay):
         if kind not in ("epoch_begin", "batch", "epoch_end") or event["worker"] == self._chief:
             super().event(event)
 
+    def _on_run(self, event: Mapping[str, Any]) -> None:
+        self._screen.note(event["message"])
+
     def _on_epoch_end(self, event: Mapping[str, Any]) -> None:
         self._screen.line(f"{self._title(event)}  {event['seconds']:.1f} s  {self._metrics(event)}")
 
     def _on_restart(self, event: Mapping[str, Any]) -> None:
-        self._chief = math.inf
+        self._chief = self._last
         super()._on_restart(event)
 
     def _title(self, event: Mapping[str, Any]) -> str:
@@ -137,8 +146,8 @@ class LineDisplay(ScriptDisplay):
 class Bar(LineDisplay):
     """A display with these lines and a bar over the steps of the running epoch, removed at the end."""
 
-    def __init__(self, screen: Screen) -> None:
-        super().__init__(screen)
+    def __init__(self, screen: Screen, last: float = math.inf) -> None:
+        super().__init__(screen, last)
         self._drawn = False
 
     def _on_started(self, event: Mapping[str, Any]) -> None:
@@ -192,7 +201,7 @@ def display_for_r(
     screen = _RScreen(line, warn, bar or {})
     if of_script:
         return ScriptDisplay(screen)
-    return choose_display(verbose, screen, auto=interactive, drawable=bar is not None)
+    return choose_display(verbose, screen, watched=interactive, drawable=bar is not None)
 
 
 class _RScreen:

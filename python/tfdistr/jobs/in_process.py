@@ -119,7 +119,7 @@ def train_here(
             folder, stored = None, None
             if job.recovery.every is not None and place.is_chief:
                 folder, stored = ends.enter_context(open_run(run_dir, job))
-                job = begin_or_resume(job, folder, place.workers)
+                job = begin_or_resume(job, folder, place.workers, caller.on_event)
                 write_job(job, folder, place.workers)
                 if stored:
                     stored.begin(caller.on_event)

@@ -20,7 +20,7 @@ def make_display(verbose: str | float = "auto", console: Console | None = None) 
 
     Args:
         verbose: 0 for nothing more; 1 for a bar with metrics while an epoch runs, and a line for each
-            finished epoch; 2 for the lines alone; "auto" for 1 in a terminal or a notebook, else 0. If a bar
+            finished epoch; 2 for the lines alone; "auto" for 1 in a terminal or a notebook, else 2. If a bar
             cannot be drawn, 1 acts as 2.
         console: The output; by default, standard output.
 
@@ -31,7 +31,7 @@ def make_display(verbose: str | float = "auto", console: Console | None = None) 
     in_terminal = bool(getattr(console.file, "isatty", bool)())
     drawable = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_interactive
     return choose_display(
-        verbose, RichScreen(console), auto=console.is_jupyter or in_terminal, drawable=drawable
+        verbose, RichScreen(console), watched=console.is_jupyter or in_terminal, drawable=drawable
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from tfdistr.checkpoint.folder import (
     RESULT,
     STOP,
     checkpoint_folder,
+    checkpoints,
 )
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.documents import plain_class_weight, plain_options, plain_params, write_document
@@ -30,8 +33,8 @@ def is_run(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
-def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
-    """Start a run with checkpoints in ``run_dir``, or resume the run in it."""
+def begin_or_resume(job: Job, run_dir: Path, workers: int, tell: Callable[[dict[str, Any]], object]) -> Job:
+    """Start a run with checkpoints in ``run_dir``, or resume the run in it; tell where a resumed one begins."""
     if job.recovery.every is None:
         return job
     path = run_dir / DESCRIPTION
@@ -56,7 +59,18 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int) -> Job:
     folder = checkpoint_folder(run_dir)
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / STOP).unlink(missing_ok=True)
+    if job.recovery.resume:
+        tell({"event": "run", "message": _beginning(job, run_dir), "worker": None, "time": time.time()})
     return job
+
+
+def _beginning(job: Job, run_dir: Path) -> str:
+    """Return the sentence that says where the training begins."""
+    reached = checkpoints(run_dir).reached()
+    if result_of_run(run_dir, job.epochs) is not None or (reached and reached.epoch >= job.epochs):
+        return "This run is already complete: its result is returned, and nothing is trained."
+    return f"The run continues from {reached}." if reached else "There is no checkpoint: a new run begins."
+
 
 
 def note_result(run_dir: Path, result: Outcome) -> None:

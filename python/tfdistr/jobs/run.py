@@ -83,7 +83,7 @@ def run_fit(
         outcome = chosen.fit_here(job, place.config, caller, run_dir)
     else:
         with open_run(run_dir, job, cluster) as (folder, stored):
-            job = begin_or_resume(job, folder, cluster.workers)
+            job = begin_or_resume(job, folder, cluster.workers, caller.on_event)
             outcome = fit_on_cluster(job, type(chosen), place.backend, caller, folder, stored)
     result = FitResult._of(outcome)
     if callers_model(job.model) is not None:

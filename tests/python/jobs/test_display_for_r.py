@@ -52,8 +52,8 @@ def test_a_bar():
 
 
 def test_lines():
-    assert called(1, bar=False) == called(2, bar=False) == [*SAID, EPOCH]
-    assert called(0, bar=False) == called("auto", bar=False) == SAID
+    assert called(1, bar=False) == called(2, bar=False) == called("auto", bar=False) == [*SAID, EPOCH]
+    assert called(0, bar=False) == SAID
 
 
 def test_another_verbose_is_an_error():

@@ -84,8 +84,11 @@ def test_0_is_silent(verbose: Any) -> None:
     assert show(verbose, training()) == ""
 
 
-def test_auto_is_silent_when_nobody_watches_and_a_bar_in_a_terminal() -> None:
-    assert show("auto", training(), terminal=False) == ""
+def test_auto_is_lines_of_the_chief_when_nobody_watches_and_a_bar_in_a_terminal() -> None:
+    assert plain(show("auto", training(), terminal=False)).splitlines() == EPOCHS
+    of_worker_1 = [event | {"worker": 1} for event in training()]
+    assert show("auto", of_worker_1, terminal=False) == ""
+    assert plain(show(2, of_worker_1, terminal=False)).splitlines() == EPOCHS
     assert "━" in show("auto", training(), terminal=True)
 
 

@@ -338,3 +338,15 @@ def test_the_description_of_a_run_is_on_the_disk_before_its_first_checkpoint(tmp
     first = next(place for place, path in enumerate(flushed) if "checkpoints" in path)
     assert flushed[:2] == ["run/run.json.partial", "run, with run.json"]
     assert first >= 2
+
+
+def test_a_job_with_resume_says_where_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(**options: Any) -> str:
+        train(tmp_path, resume=True, verbose=2, **options)
+        return capsys.readouterr().out.splitlines()[0]
+
+    assert said(epochs=1) == "There is no checkpoint: a new run begins."
+    assert said(epochs=2) == "The run continues from epoch 2, step 0."
+    complete = "This run is already complete: its result is returned, and nothing is trained."
+    assert said(epochs=2) == complete
+    assert said(epochs=2, cluster=describe_local_cluster(1)) == complete

@@ -73,11 +73,11 @@ def test_what_says_which_job_a_run_is(tmp_path):
         )
         folder = tmp_path / described
         folder.mkdir()
-        begin_or_resume(job, folder, 1)
+        begin_or_resume(job, folder, 1, print)
         run = json.loads((folder / "run.json").read_text())["job"]
         assert (run["examples"], run["validation examples"]) == (described, None)
         assert run["options"] == {"devices": ["cpu:0", "cpu:1"], "placement": "a dictionary of length 1"}
-        assert begin_or_resume(job, folder, 1) is not None  # it is the same job
+        assert begin_or_resume(job, folder, 1, print) is not None  # it is the same job
 
 
 DATA_IN_RUNS = [
