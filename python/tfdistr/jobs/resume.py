@@ -34,7 +34,7 @@ def is_run(folder: Path) -> bool:
 
 
 def begin_or_resume(job: Job, run_dir: Path, workers: int, tell: Callable[[dict[str, Any]], object]) -> Job:
-    """Start a run with checkpoints in ``run_dir``, or resume the run in it; tell where a resumed one begins."""
+    """Start a run with checkpoints in ``run_dir``, or resume the one in it, and tell where it begins."""
     if job.recovery.every is None:
         return job
     path = run_dir / DESCRIPTION

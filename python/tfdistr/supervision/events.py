@@ -27,9 +27,9 @@ failed         error_type, message, traceback (text or null), language ("python"
 "time" is for people, because each host sets its own clock. "clock" orders the events of several hosts: it has
 the name and the seconds of the monotonic clock that all processes of a host share. The reader removes it.
 
-The launcher adds events for the display of the job: ``run`` (message) says where a job with ``resume`` begins,
-``log`` (worker, line), ``restart`` (worker, reason) if all workers are restarted because of that worker, and
-``replaced`` (worker, reason) if another process replaces that worker.
+The launcher adds events for the display of the job: ``run`` (message) if it has ``resume``, ``log`` (worker,
+line), ``restart`` (worker, reason) if all workers are restarted because of that worker, and ``replaced``
+(worker, reason) if another process replaces that worker.
 
 ``schemas/event.schema.json`` describes the same.
 
