@@ -140,7 +140,7 @@ CLUSTER: list[Case] = [
         with_jobs(master=[A]),
         JOBS_RULE,
         '"master"',
-        'TensorFlow 2 calls that job "chief". Rename the job, or remove it.',
+        'Rename the job, or remove it: TensorFlow 2 calls it "chief".',
     ),
     *the_same(
         '`cluster.ps` must be a list of addresses "host:port".',

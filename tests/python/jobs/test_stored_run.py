@@ -168,7 +168,7 @@ def test_the_end_of_a_job_without_its_store_is_an_error_that_loses_nothing(serve
     rule, received, fix = said(caught)
     assert rule == "Cannot upload the whole run to its store at the end of the job."
     assert received.startswith(f"Received: {URL}: EndpointConnectionError: Could not connect to the endpoint")
-    assert fix == f"Fix: The whole run is in {folder}. Pass run_dir='{folder}' and resume=True."
+    assert fix == f"Fix: Pass run_dir='{folder}' and resume=True: the whole run is there."
     assert bits(train(folder, validation_data=(X, Y), resume=True)) == undisturbed
     assert bits(trained(resume=True)) == undisturbed
     folders.remove_run_dir(folder)
