@@ -152,10 +152,7 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
     assert rule == "Cannot access the store of `run_dir`."
     assert received.startswith(f"Received: {url}: {reason}")
     assert answer == "gone" or received == f"Received: {url}: {reason}"
-    assert (
-        fix
-        == "Fix: Check that the bucket exists, and that the store's library finds its credentials."
-    )
+    assert fix == "Fix: Check that the bucket exists, and that the store's library finds its credentials."
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
@@ -194,9 +191,6 @@ def test_a_job_that_fails_without_its_store_says_both(server):
 
 
 def test_only_jobs_that_train_take_a_url():
-    with pytest.raises(ArgumentError) as caught, open_run_dir(URL):
+    with pytest.raises(ArgumentError, match=r"Only distributed_fit\(\)") as caught, open_run_dir(URL):
         pass
-    assert said(caught) == [
-        "Only distributed_fit() accepts the URL of a store as `run_dir`.",
-        f"Received: '{URL}'", 'Fix: Pass a folder, such as run_dir="my_run".',
-    ]  # fmt: skip
+    assert caught.value.received == f"'{URL}'"
