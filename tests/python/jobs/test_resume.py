@@ -1,4 +1,4 @@
-"""Checkpoints, exact resume and restarts in this process; test_recovery_cluster.py does it with workers."""
+"""Checkpoints, exact resume and restarts in this process; test_recovery.py has workers."""
 
 import logging
 import os
