@@ -108,21 +108,14 @@ def by_hand(
     folder: Path,
     fault: str | None,
     workers: int = 2,
-    *,
-    configs: list[str | None] | None = None,
-    each: list[dict[str, Any]] | None = None,
     **given: Any,
 ) -> Iterator[Job]:
-    """Workers that were started one by one, each with its TF_CONFIG; None for one that never starts."""
+    """Workers that were started one by one, each with its TF_CONFIG."""
     job = Job(folder)
-    if configs is None:
-        plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
-        configs = [task.to_json() for task in plan]
+    plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(workers)])
     try:
-        for index, config in enumerate(configs):
-            if config is not None:
-                own = (each or [{}] * len(configs))[index]
-                job.start({**job.started(fault), "index": index, **given, **own}, {"TF_CONFIG": config})
+        for task in plan:
+            job.start({**job.started(fault), **given}, task.to_env())
         yield job
     finally:
         job.end()
@@ -132,10 +125,10 @@ def by_hand(
 def by_mpiexec(folder: Path, fault: str | None, workers: int = 2, **given: Any) -> Iterator[Job]:
     """The script itself as the ranks of one mpiexec; each writes a result of its own.
 
-    Ranks are warm, unless the fault ends or halts one: that has to be a process that mpiexec started.
+    Ranks are warm, unless the test ends or halts one: that has to be a process that mpiexec started.
     """
     job = Job(folder)
-    warm_ranks = fault not in (None, "ends_before_mpi")
+    warm_ranks = fault is not None
     try:
         launch = (str(MPIEXEC), "-n", str(workers))
         job.start({**job.started(fault), **given}, {}, launch, warm_ranks)

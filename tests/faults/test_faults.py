@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,9 +15,7 @@ from typing import Any
 
 import pytest
 from jobs import Job, Said, by_hand, by_mpiexec, launched, wait_for
-
-import tfdistr
-from tfdistr.network.ports import free_ports
+from launched import processes_of
 
 pytestmark = pytest.mark.timeout(300)
 HEARTBEAT = {"heartbeat_timeout": 8.0}
@@ -35,20 +32,6 @@ def start(way: str, folder: Path, fault: str | None, **given: Any) -> Any:
 
 def texts(said: list[Said]) -> list[str]:
     return [one.text or "" for one in said]
-
-
-def processes_of(folder: Path) -> list[int]:
-    """The Python processes of a job, by their commands, of which each has this folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes()
-            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if os.fsencode(folder) in line and state != "Z" and int(process.name) != os.getpid():
-            found.append(int(process.name))
-    return found
 
 
 def worker(job: Job, way: str, index: int) -> int:
@@ -167,7 +150,7 @@ def test_a_worker_that_makes_no_step_is_named_with_its_stack(tmp_path, note, way
             text = job.output()
         assert "StepTimeoutError: A worker made no step within 15 s, which is `step_timeout`." in text
         assert "Received: worker 1 on" in text
-        expected = 'in hang\n    time.sleep(1.0)' if fault == "callback_hangs" else "loop.py"
+        expected = "in hang\n    time.sleep(1.0)" if fault == "callback_hangs" else "loop.py"
         assert expected in text
 
 
@@ -175,87 +158,3 @@ def test_a_slow_step_is_no_failure(tmp_path, note):
     given = {"seconds": 3.0, "epochs": 8}
     with by_hand(tmp_path, "slow_callback", **STEP, **given) as job:
         assert texts(job.wait(120)) == ["trained"] * 2
-
-
-def test_a_worker_that_never_starts_and_a_name_that_does_not_resolve(tmp_path, note):
-    options = {"start_timeout": 15.0}
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
-    unknown = ["no-such-host.invalid:1", *addresses[1:]]
-    for name, listed in (("never starts", addresses), ("no such name", unknown)):
-        configs: list[str | None] = [task.to_json() for task in tfdistr.tf_config(worker=listed)]
-        configs[0] = None  # the chief
-        folder = tmp_path / name
-        folder.mkdir()
-        with by_hand(folder, None, configs=configs, **options) as job:
-            said = job.wait(90)
-        note(f"worker 0: {name}", "ring", said, when=False)
-        why = "where nobody listens" if name == "never starts" else "whose name does not resolve"
-        for text in texts(said):
-            assert text.startswith("ClusterStartError: ")
-            assert f"waited for worker 0 ({listed[0]}), {why}" in text
-            assert "; " not in text.splitlines()[1]
-
-
-@pytest.mark.quick
-def test_what_is_wrong_with_one_worker_is_told_to_all_at_once(tmp_path, note):
-    def run(name: str, configs: list[Any], **given: Any) -> list[Said]:
-        folder = tmp_path / name.replace(" ", "-")
-        folder.mkdir()
-        with by_hand(folder, name, configs=configs, **given) as job:
-            said = job.wait(90)
-        note(name, "ring", said, when=False)
-        times = [one.seconds for one in said if one.text]
-        assert max(times) - min(times) < 20
-        return said
-
-    with socket.create_server(("", 0)) as server:
-        listed = [f"127.0.0.1:{port}" for port in [*free_ports(1), server.getsockname()[1]]]
-        plan = [task.to_json() for task in tfdistr.tf_config(worker=listed)]
-        for text in texts(run("port in use", plan)):
-            assert f"worker 1 ({listed[1]}): another process listens on its port" in text
-
-    listed = [f"127.0.0.1:{port}" for port in free_ports(3)]
-    plan = [task.to_json() for task in tfdistr.tf_config(worker=listed)]
-    other = [task.to_json() for task in tfdistr.tf_config(worker=[*listed[:2], "127.0.0.1:9"])]
-    said = run("wrong address of another", [plan[0], other[1], plan[2]])
-    for text in texts(said):
-        assert text.startswith("JobMismatchError: ")
-        assert f"address of worker 2: {listed[2]} on worker 0 and worker 2, 127.0.0.1:9 on worker 1" in text
-
-
-@pytest.mark.parametrize("fault", ["duplicate index", "version"])
-def test_other_mistakes_in_tf_config_and_versions(tmp_path, note, fault):
-    listed = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    plan = [task.to_json() for task in tfdistr.tf_config(worker=listed)]
-    if fault == "duplicate index":
-        plan = [plan[0], plan[1], plan[1]]
-    options = {"start_timeout": 40.0}
-    with by_hand(tmp_path, fault, configs=plan, epochs=2, **options) as job:
-        said = job.wait(120)
-    note(fault, "ring", said, when=False)
-    if fault == "duplicate index":
-        assert any("worker 1" in text and "ClusterStartError" in text for text in texts(said))
-    else:
-        expected = r"version of TensorFlow: .* on worker 0, 2\.20\.0 on worker 1"
-        assert all(re.search(expected, text) for text in texts(said))
-
-
-@pytest.mark.parametrize("way", ["ring by hand", "mpi by hand", "mpi"])
-@pytest.mark.parametrize("fault", ["model_shape", "fewer_examples", "epochs"])
-def test_workers_that_differ_say_in_what(tmp_path, note, way, fault):
-    if (way == "mpi" or way == "mpi by hand") and fault == "epochs":
-        pytest.skip("one call, one number of epochs")
-    with start(way, tmp_path, fault) as job:
-        said = job.wait(120)
-        note(fault.replace("_", " "), way, said, when=False)
-        assert all("JobMismatchError: " in text and " on worker 1" in text for text in texts(said))
-
-
-def test_a_rank_that_ends_before_it_trains(tmp_path, note):
-    with by_mpiexec(tmp_path, "ends_before_mpi") as job:
-        job.wait_until_it_trains()
-        assert wait_for(lambda: job.processes[0].poll() is not None, 30), job.output()
-        seconds = time.time() - job.began
-        assert "no such file: pictures.zip" in job.output()
-        (received,) = re.findall("Received: worker 0 .* waited for worker 1, which has exited", job.output())
-        note("ends before it trains", "mpi by hand", [Said(received, seconds)])

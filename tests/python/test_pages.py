@@ -4,7 +4,6 @@ import ast
 import functools
 import re
 import sys
-import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,14 +50,6 @@ def test_every_path_is_there():
     assert len(paths) > 40
     missing = {path for path in paths if not (ROOT / path).exists() and not (CORE / path).exists()}
     assert not missing
-
-
-def test_every_folder_is_a_layer():
-    folders = {path.parent.name for path in CORE.glob("*/__init__.py")}
-    assert folders == {folder for folder in folders if f"`{folder}/`" in TEXT}
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
-    layers = {name for layer in contract["layers"] for name in layer.split(" | ")}
-    assert folders <= layers
 
 
 def test_the_classes_and_functions_are_where_it_says():

@@ -3,19 +3,15 @@
 Those in R are run by testthat.
 """
 
-import contextlib
 import os
 import re
-import signal
-import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import pytest
+from clusters import run_commands
 from paths import ROOT
 
-import tfdistr
 from tfdistr.network.ports import free_ports
 
 VIGNETTE = ROOT / "vignettes/custom-loop-python.Rmd"
@@ -36,24 +32,12 @@ def table(text: str) -> list[list[float]]:
 
 
 def output(program: Path) -> str:
-    """What a program and the processes that it starts print; none of them is there afterwards."""
-    mark = f"TFDISTR_TEST={uuid.uuid4()}"
-    env = os.environ | {"TF_CONFIG": "", "PYTHONPATH": str(Path(tfdistr.__file__).parents[1])}
-    env |= dict([mark.split("=")])
-    log = program.parent / "output"
-    try:
-        with log.open("w") as file:
-            ended = subprocess.run(
-                [sys.executable, str(program)],
-                cwd=program.parent, env=env, stdout=file, stderr=subprocess.STDOUT, timeout=200,
-            )  # fmt: skip
-    finally:
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(process.name), signal.SIGKILL)
-    assert ended.returncode == 0, log.read_text()[-3000:]
-    return log.read_text()
+    """What a program and the processes that it starts print."""
+    (ended,) = run_commands(
+        [[sys.executable, str(program)]], [os.environ | {"TF_CONFIG": ""}], 200, start_warm=False
+    )
+    assert ended.status == 0, ended.output[-3000:]
+    return ended.output
 
 
 @pytest.mark.slow(reason="trains with one worker and with two")

@@ -126,7 +126,7 @@ class StoredRun:
             raise CheckpointError(
                 "Cannot upload the whole run to its store at the end of the job.",
                 received=f"{self._store.url}: {error}",
-                fix=f"The whole run is in {self.folder}. Pass run_dir={str(self.folder)!r} and resume=True.",
+                fix=f"Pass run_dir={str(self.folder)!r} and resume=True: the whole run is there.",
             ) from error
 
     def __enter__(self) -> StoredRun:

@@ -144,5 +144,5 @@ def refuse_unknown(function: str, name: str, known: Sequence[str]) -> NoReturn:
     raise ArgumentError(
         f"{function}() has no argument `{name}`.",
         received=name,
-        fix=f"Write {near[0]}." if near else f"Its arguments are {', '.join(known)}.",
+        fix=f"Write {near[0]}." if near else f"Correct the name. Its arguments are {', '.join(known)}.",
     )

@@ -118,11 +118,11 @@ def _explain(found: ValidationError) -> ClusterConfigError:
     schema: Any = found.schema
     instance: Any = found.instance
     if found.validator == "enum" and path == ("cluster",):
-        chief = 'TensorFlow 2 calls that job "chief". ' if instance == "master" else ""
+        chief = ': TensorFlow 2 calls it "chief"' if instance == "master" else ""
         return ClusterConfigError(
             "The jobs of `cluster` must be among " + ", ".join(f'"{job}"' for job in schema["enum"]) + ".",
             received=show(instance),
-            fix=f"{chief}Rename the job, or remove it.",
+            fix=f"Rename the job, or remove it{chief}.",
         )
     if found.validator == "pattern" and path[0] == "cluster":
         split_address(instance, field_name(path, _TITLE))  # its error names the wrong part of the address

@@ -71,7 +71,7 @@ def serve(
         raise ClusterConfigError(
             "A server must be a task of the job ps or worker.",
             received=f"the task {config.task}",
-            fix="The chief is the process that calls distributed_fit().",
+            fix="Call distributed_fit() in the chief, which is no server.",
         )
     patience = Patience(
         config.jobs["chief"][0],

@@ -44,7 +44,7 @@ class LayerPlace:
         raise ArgumentError(
             "`placement` must name existing devices.",
             received=f"{(self.device or 'a CPU').lower()} of {self.task or 'this process'}",
-            fix=f"It has {', '.join(name.rpartition('device:')[2].lower() for name in own)}.",
+            fix=f"Choose among {', '.join(name.rpartition('device:')[2].lower() for name in own)}.",
         )
 
 

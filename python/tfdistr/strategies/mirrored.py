@@ -346,7 +346,7 @@ def local_devices(argument: str, names: Any) -> list[str]:
         raise ArgumentError(
             f"`{argument}` must name devices that this process has, each once.",
             received=", ".join(map(repr, given)) or "none",
-            fix=f"They are {', '.join(name.lower() for name in there)}.",
+            fix=f"Choose among {', '.join(name.lower() for name in there)}.",
         )
     return [f"/device:{name}" for name in plain]
 

@@ -161,7 +161,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
                 raise ArgumentError(
                     "`placement` must name layers of the model.",
                     received=", ".join(missing),
-                    fix=f"The layers are {', '.join(layer.name for layer in outer)}.",
+                    fix=f"Choose among {', '.join(layer.name for layer in outer)}.",
                 )
         named = {layer: device for layer in everywhere if (device := self._device(layer)) is not None}
         before = next((named[layer] for layer in outer if layer in named), None)

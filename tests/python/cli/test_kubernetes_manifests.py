@@ -265,13 +265,9 @@ def test_what_is_refused(
 def test_a_script_that_no_config_map_holds(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("#" * 1_000_001)
-    with pytest.raises(tfdistr.ArgumentError) as caught:
+    with pytest.raises(tfdistr.ArgumentError, match="A script must have at most 1000000 bytes:") as caught:
         kubernetes_manifests(str(path))
-    assert str(caught.value).splitlines() == [
-        "A script must have at most 1000000 bytes: a ConfigMap has no place for more.",
-        f"Received: {path} with 1000001 bytes",
-        'Fix: Put it into the image, and pass its path there, image="..." and in_image=True.',
-    ]
+    assert caught.value.received == f"{path} with 1000001 bytes"
 
 
 def test_the_command_writes_a_list_that_kubectl_reads(

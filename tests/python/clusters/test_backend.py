@@ -92,18 +92,14 @@ def test_workers_that_share_a_gpu_take_its_memory_as_they_need_it(
 
 def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
     (gpu / "0000:01:00.0").mkdir(parents=True)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match='communication="nccl" needs a GPU for each') as caught:
         tfdistr.distributed_fit(
             lambda: None,
             np.ones((2, 1)),
             cluster=local_cluster(2),
             strategy=tfdistr.multi_worker_mirrored(communication="nccl"),
         )
-    assert str(caught.value).splitlines() == [
-        'communication="nccl" needs a GPU for each worker.',
-        "Received: 2 workers, which all see GPU 0",
-        'Fix: Pass cluster=local_cluster(gpus_per_worker=1), or strategy="multi_worker_mirrored".',
-    ]
+    assert caught.value.received == "2 workers, which all see GPU 0"
     for each in (local_cluster(gpus_per_worker=1), local_cluster(2, env=NO_GPU), local_cluster(1)):
         assert each.backend("nccl").communication == "nccl"
 
@@ -138,13 +134,9 @@ def test_the_gpus_of_each_worker(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_too_few_gpus(there: int, arguments: dict[str, Any], received: str, gpu: Path) -> None:
     for number in range(there):
         (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="`gpus_per_worker` times the workers of a machine") as caught:
         tfdistr.local_cluster(**arguments)
-    assert str(caught.value).splitlines() == [
-        "`gpus_per_worker` times the workers of a machine must be at most its visible GPUs.",
-        f"Received: {received} (nvidia-smi, CUDA_VISIBLE_DEVICES)",
-        "Fix: Ask for fewer GPUs or workers, or leave `gpus_per_worker` out.",
-    ]
+    assert caught.value.received == f"{received} (nvidia-smi, CUDA_VISIBLE_DEVICES)"
 
 
 INSTALL = "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI."

@@ -106,13 +106,9 @@ def test_without_a_share_all_cores_are_left(monkeypatch):
 def test_a_cluster_needs_as_many_cores():
     assert check_cores(2, None) is None
     assert tfdistr.local_cluster(1, cores_per_worker=len(CORES)).cores_per_worker == len(CORES)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="`cores_per_worker` times the workers of a") as caught:
         tfdistr.local_cluster(2, cores_per_worker=len(CORES))
-    assert str(caught.value).splitlines() == [
-        "`cores_per_worker` times the workers of a machine must be at most its usable cores.",
-        f"Received: 2 workers with {len(CORES)} each, and {len(CORES)} cores",
-        "Fix: Leave `cores_per_worker` out to share the cores fairly.",
-    ]
+    assert caught.value.received == f"2 workers with {len(CORES)} each, and {len(CORES)} cores"
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="there is one core")

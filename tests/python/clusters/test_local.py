@@ -124,14 +124,9 @@ def test_the_environment_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ClusterStartError) as caught:
+    with pytest.raises(ClusterStartError, match=r"Worker 0 of 3 could not be started: \[Errno") as caught:
         run_workers(local_cluster(3), ["/nowhere/Rscript", "worker.R"], tmp_path)
-    assert str(caught.value).splitlines() == [
-        "Worker 0 of 3 could not be started: [Errno 2] No such file or directory: '/nowhere/Rscript'.",
-        f"Received: /nowhere/Rscript worker.R {tmp_path} 0",
-        "Fix: See what the system names: the program must exist and be executable, and the run directory be "
-        "writable.",
-    ]
+    assert caught.value.received == f"/nowhere/Rscript worker.R {tmp_path} 0"
 
 
 @pytest.mark.parametrize("error", [OSError("no more processes"), KeyboardInterrupt()])

@@ -96,13 +96,9 @@ def test_addresses(address: str) -> None:
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster_module, "find_spec", lambda name: None)
-    with pytest.raises(ClusterStartError) as caught:
+    with pytest.raises(ClusterStartError, match=r"ray_cluster\(\) needs the Python package ray\.") as caught:
         tfdistr.distributed_fit(len, [[1.0]], [1.0], cluster=ray_cluster())
-    assert str(caught.value).splitlines() == [
-        "ray_cluster() needs the Python package ray.",
-        f"Received: none in {sys.prefix}",
-        "Fix: pip install 'tfdistr[ray]', or pass cluster=local_cluster(workers=2).",
-    ]
+    assert caught.value.received == f"none in {sys.prefix}"
 
 
 def test_how_many_workers_fit() -> None:
@@ -133,9 +129,7 @@ def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     for name, value in {"CUDA_VISIBLE_DEVICES": "3", "RAY_JOB_ID": "1", "A": "1", "B": "1"}.items():
         monkeypatch.setenv(name, value)
     facts = [{**PLACED, "address": f"10.0.0.{n}", "port": 2222 + n, "python": f"/{n}/python"} for n in (1, 2)]
-    cluster = ray_cluster(
-        2, cores_per_worker=3, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}}
-    )
+    cluster = ray_cluster(2, cores_per_worker=3, env={"C": "1"}, runtime_env={"env_vars": {"B": "2"}})
     starts = cluster.starts(facts, [sys.executable, "-m", "worker"], tmp_path)
     assert starts[1]["guard"] == ["/2/python", "-I", "-S", "/x/clusters/guard.py", "host"]
     spec = starts[1]["spec"]
@@ -169,9 +163,7 @@ def fail(
     (tmp_path / "run").mkdir()
     began = time.monotonic()
     with pytest.raises((ClusterStartError, WorkerFailedError)) as caught:
-        run_workers(
-            ray_cluster(2, cores_per_worker=2, address="local", **options), ["x"], tmp_path / "run"
-        )
+        run_workers(ray_cluster(2, cores_per_worker=2, address="local", **options), ["x"], tmp_path / "run")
     assert time.monotonic() - began < 20
     return caught.value
 

@@ -175,13 +175,9 @@ def test_the_next_job_has_a_node_less() -> None:
 
 def test_no_program_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ClusterStartError) as caught:
+    with pytest.raises(ClusterStartError, match=r"slurm_cluster\(\) needs the Slurm programs\.") as caught:
         tfdistr.distributed_fit(dict, [[1.0]], [1.0], cluster=tfdistr.slurm_cluster(2))
-    assert str(caught.value).splitlines() == [
-        "slurm_cluster() needs the Slurm programs.",
-        "Received: no sbatch and no scontrol and no scancel on PATH",
-        "Fix: Call it on a login node or in a Slurm allocation, or pass local_cluster().",
-    ]
+    assert caught.value.received == "no sbatch and no scontrol and no scancel on PATH"
     with pytest.raises(ClusterStartError, match="no srun on PATH"):
         check_programs("srun")
 
@@ -189,13 +185,9 @@ def test_no_program_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_task_of_srun_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**ALLOCATION, "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=r"slurm_cluster\(\) is for one process, which") as caught:
         tfdistr.slurm_cluster().backend("auto")
-    assert str(caught.value).splitlines() == [
-        "slurm_cluster() is for one process, which starts the workers.",
-        "Received: a task of srun, one of several that run this script",
-        "Fix: Leave `cluster` out: the tasks of srun train together. Or run the script without srun.",
-    ]
+    assert caught.value.received == "a task of srun, one of several that run this script"
 
 
 @pytest.fixture
@@ -208,15 +200,9 @@ def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmi2"))
     monkeypatch.setattr("tfdistr.clusters.backend._library", lambda python: ("Open MPI v5.0.3", None))
     monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: True)
-    with pytest.raises(ClusterStartError) as caught:
+    with pytest.raises(ClusterStartError, match='communication="mpi" needs an MPI library that') as caught:
         tfdistr.slurm_cluster(2).backend("mpi")
-    assert str(caught.value).splitlines() == [
-        'communication="mpi" needs an MPI library that mpi4py and srun can use.',
-        "Received: srun has no --mpi=pmix, which Open MPI v5.0.3 needs",
-        'Fix: Pass strategy=multi_worker_mirrored(communication="ring"), or '
-        "install mpi4py with an MPI library that Slurm knows "
-        "(srun --mpi=list).",
-    ]
+    assert caught.value.received == "srun has no --mpi=pmix, which Open MPI v5.0.3 needs"
     monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: False)
     with pytest.raises(ClusterStartError, match="Received: no mpi4py"):
         tfdistr.slurm_cluster(2).backend("mpi")
@@ -368,9 +354,7 @@ def test_a_job_whose_submission_is_interrupted_is_cancelled(
     assert (tmp_path / "cancelled").read_text() == "12\n"
 
 
-def test_a_preempted_job_says_how_it_would_continue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preempted_job_says_how_it_would_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = "echo JobState=PREEMPTED Reason=None Dependency="
     programs(tmp_path, sbatch="echo 12", scancel="true", scontrol=state)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -118,14 +118,9 @@ def test_workers_in_an_allocation_are_as_it_says(
         (0, "n9", "done"), (1, "n9", "done"), (2, "n10", "done"),
     ]  # fmt: skip
     assert job.lines == []
-    with pytest.raises(ClusterStartError) as caught:
+    with pytest.raises(ClusterStartError, match="The allocation of Slurm must have the nodes") as caught:
         slurm_cluster(nodes=3).check()
-    assert str(caught.value).splitlines() == [
-        "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
-        f"Received: job {allocation.env['SLURM_JOB_ID']} with 2 nodes, and 3 asked for",
-        "Fix: Ask salloc or sbatch for more. Without `nodes` and `workers_per_host` the workers are as "
-        "the allocation says. Without SLURM_JOB_ID in the environment, it submits its own job.",
-    ]
+    assert caught.value.received == f"job {allocation.env['SLURM_JOB_ID']} with 2 nodes, and 3 asked for"
     with pytest.raises(ClusterStartError) as caught:
         slurm_cluster(workers_per_host=2, cores_per_worker=2).check()
     assert caught.value.received == (

@@ -33,14 +33,9 @@ def test_the_name_of_a_host() -> None:
 
 @pytest.mark.parametrize("host", ["ssh://a", "a/b", "a:22:"])
 def test_hosts_are_addresses_by_which_hosts_reach_each_other(host: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=r"Each host of ssh_cluster\(\) must be a name or") as caught:
         ssh_cluster([host])
-    assert str(caught.value).splitlines() == [
-        "Each host of ssh_cluster() must be a name or an address by which the hosts reach each other; only "
-        '"user@" may be before it.',
-        f'Received: "{host}"',
-        'Fix: Pass hosts=["a", "b"], for example, and put a port into `ssh`: ssh="ssh -p 2222".',
-    ]
+    assert caught.value.received == f'"{host}"'
 
 
 @pytest.mark.parametrize(
@@ -65,19 +60,14 @@ def test_what_carries_the_gradients() -> None:
     assert cluster.backend("auto").cluster is cluster
     tunnels = ssh_cluster(["a", "b"], tunnels=True)
     assert str(tunnels.backend("auto")) == "communication: ring, because ssh tunnels do not carry MPI"
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match='communication="mpi" needs connections from host') as caught:
         tfdistr.distributed_fit(
             lambda: None,
             np.ones((2, 1)),
             cluster=tunnels,
             strategy=tfdistr.multi_worker_mirrored(communication="mpi"),
         )
-    assert str(caught.value).splitlines() == [
-        'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
-        "Received: ssh_cluster() with tunnels=True",
-        'Fix: Pass strategy=multi_worker_mirrored(communication="ring"), or '
-        "tunnels=False if the hosts can connect to each other.",
-    ]
+    assert caught.value.received == "ssh_cluster() with tunnels=True"
     with pytest.raises(ArgumentError, match="needs parameter servers"):
         tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server")
 
@@ -131,7 +121,7 @@ def test_what_a_host_answers(tmp_path: Path) -> None:
 
 
 def test_a_host_counts_the_gpus_that_the_user_lets_workers_see(tmp_path: Path) -> None:
-    listing = program(tmp_path, "for gpu in 0 1 2; do echo \"GPU $gpu: a card\"; done", "nvidia-smi")
+    listing = program(tmp_path, 'for gpu in 0 1 2; do echo "GPU $gpu: a card"; done', "nvidia-smi")
     ssh = program(tmp_path, f"export PATH={Path(listing).parent}:$PATH; {LIKE_SSH}")
     for visible, gpus in (("2,1", ["2", "1"]), ("-1", [])):
         (answer,) = ask(["localhost"], ssh=[ssh], timeout=60, visible=visible)

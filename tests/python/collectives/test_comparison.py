@@ -46,14 +46,11 @@ def test_what_one_has_no_opinion_on_goes_with_anything():
 
 
 def test_a_difference_names_the_field_and_the_workers():
-    with pytest.raises(tfdistr.JobMismatchError) as caught:
+    with pytest.raises(tfdistr.JobMismatchError, match=r"All workers must run the same job\.") as caught:
         agree(Exchange({"a": "1", "b": "y"}, {"a": "2", "b": "x"}), {"a": 1, "b": "x"})
-    assert str(caught.value).splitlines() == [
-        "All workers must run the same job.",
-        "Received: a: 1 on worker 0 and worker 1, 2 on worker 2; b: x on worker 0 and worker 2, "
-        "y on worker 1",
-        "Fix: Run the same program with the same arguments, data and package versions on every worker.",
-    ]
+    assert caught.value.received == (
+        "a: 1 on worker 0 and worker 1, 2 on worker 2; b: x on worker 0 and worker 2, y on worker 1"
+    )
 
 
 def test_a_field_that_one_lacks_is_a_difference():
@@ -79,13 +76,9 @@ OTHER_VARIABLES = [
 @pytest.mark.parametrize(("call", "chiefs", "received"), OTHER_VARIABLES)
 def test_models_of_other_variables_are_refused_where_they_part(call, chiefs, received):
     peers = Exchange(variable=chiefs)
-    with pytest.raises(tfdistr.JobMismatchError) as caught:
+    with pytest.raises(tfdistr.JobMismatchError, match=r"The workers build different models\.") as caught:
         call(peers)
-    assert str(caught.value).splitlines() == [
-        "The workers build different models.",
-        f"Received: {received}",
-        "Fix: Run the same program, with the same arguments and package versions, on every worker.",
-    ]
+    assert caught.value.received == received
     assert peers.reported == f"tfdistr: failure of worker 1: JobMismatchError: {caught.value}"
 
 

@@ -95,13 +95,9 @@ def test_mpi_is_chosen_if_its_launcher_has_started_this_process(monkeypatch):
 
 def test_a_missing_mpi4py_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(tfdistr.ClusterStartError) as caught:
+    with pytest.raises(tfdistr.ClusterStartError, match='communication="mpi" needs mpi4py and') as caught:
         world(60)
-    assert str(caught.value).splitlines() == [
-        'communication="mpi" needs mpi4py and an MPI library.',
-        "Received: import of mpi4py halted; None in sys.modules",
-        "Fix: pip install mpi4py mpich, or set MPI4PY_LIBMPI to the library of your machine's MPI.",
-    ]
+    assert caught.value.received == "import of mpi4py halted; None in sys.modules"
 
 
 def start_rank(**environment: str) -> subprocess.CompletedProcess[str]:

@@ -230,13 +230,9 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
         list(data.take(7))
     assert caught.value.received == f"{path}, which was written again"
     path.unlink()
-    with pytest.raises(ArgumentError) as caught, errors.raised():
+    with pytest.raises(ArgumentError, match="The files of a data set have") as caught, errors.raised():
         list(data.take(7))
-    assert str(caught.value).splitlines() == [
-        "The files of a data set have changed since it was described.",
-        f"Received: {path}, which was removed (No such file or directory)",
-        "Fix: Write other files beside them, and restart.",
-    ]
+    assert caught.value.received == f"{path}, which was removed (No such file or directory)"
 
 
 def refuse(indices: Any) -> list[Any]:

@@ -64,26 +64,18 @@ def test_classes_of_several_targets_are_matched_each():
 
 def test_a_class_that_was_not_trained_is_refused():
     form = form_of(make_source(X, Y))
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=r"`y` must have the classes of the training\.") as caught:
         later(form, X[:1], Classes(np.array([0]), ("fox",)))
-    assert str(caught.value).splitlines() == [
-        "`y` must have the classes of the training.",
-        "Received: 'fox', where the classes are 'cat', 'dog', 'owl'",
-        "Fix: Leave such rows out, or train with a factor that has these levels.",
-    ]
+    assert caught.value.received == "'fox', where the classes are 'cat', 'dog', 'owl'"
 
 
 def test_a_factor_of_numbers_stands_for_these_numbers():
     form = form_of(make_source(X, np.array([0, 1, 2, 1])))
     _, found = later(form, X[:2], Classes(np.array([1, 0]), ("0", "2")))
     assert found.tolist() == [2, 0]
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="`y` must be of the type that `y` of the training") as caught:
         later(form, X[:2], Classes(np.array([1, 0]), ("cat", "dog")))
-    assert str(caught.value).splitlines() == [
-        "`y` must be of the type that `y` of the training had.",
-        "Received: a factor with the levels 'cat', 'dog', where it was numbers",
-        "Fix: Pass numbers, or train with a factor.",
-    ]
+    assert caught.value.received == "a factor with the levels 'cat', 'dog', where it was numbers"
 
 
 def test_a_factor_beside_data_of_unknown_form_keeps_its_numbers():

@@ -99,7 +99,7 @@ def test_a_folder_without_images(tmp_path):
     assert refused_images(tmp_path) == [
         "`files` must be a folder that has a folder of images for each class.",
         f"Received: {tmp_path}: 1 folders without an image",
-        "Fix: Images are files that end in .bmp, .gif, .jpeg, .jpg, .png.",
+        "Fix: Put images there: files that end in .bmp, .gif, .jpeg, .jpg, .png.",
     ]
 
 
@@ -140,7 +140,7 @@ def test_features_may_be_those_of_tensorflow(tmp_path):
     [
         ({"features": None}, ["`features` must describe each feature of an example by its name.",
          "Received: None",
-         'Fix: For example features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}.']),
+         'Fix: Pass features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}, for example.']),
         ({"features": {"x": "float64"}},
          ["A feature has a dtype ('float32', 'int64' or 'string'), a shape, and perhaps a default.",
          "Received: 'x': 'float64'",

@@ -370,7 +370,7 @@ def test_shard_of_sparse_examples_with_empty_parts():
         (lambda: [1, 2], 4, ArgumentError, [
             "The function `x` must return a tf.data.Dataset, a PyDataset or a generator of batches.",
             "Received: a function that returned a list of length 2",
-            "Fix: For example tf.data.Dataset.from_tensor_slices((inputs, targets))."]),
+            "Fix: Return tf.data.Dataset.from_tensor_slices((inputs, targets)), for example."]),
         (lambda: numbers().repeat(), 4, ArgumentError, [
             "A dataset that never ends needs `steps_per_epoch`.",
             "Received: a dataset of the function `x` that repeats forever",

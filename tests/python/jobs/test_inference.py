@@ -237,13 +237,9 @@ def test_a_saved_result_and_a_saved_model(fit, tmp_path):
 
 
 def test_files_that_cannot_be_read_or_written(fit, tmp_path):
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=r"`path` must name a file that FitResult\.save\(\)") as caught:
         FitResult.load(tmp_path / "none")
-    assert str(caught.value).splitlines() == [
-        "`path` must name a file that FitResult.save() has written.",
-        f"Received: {tmp_path}/none (No such file or directory)",
-        "Fix: Correct the path.",
-    ]
+    assert caught.value.received == f"{tmp_path}/none (No such file or directory)"
     with pytest.raises(TfdistrError) as caught:
         fit.save(tmp_path / "no-folder" / "fit")
     lines = str(caught.value).splitlines()
@@ -261,13 +257,9 @@ def test_what_cannot_be_read(fit):
     header, _, rest = content.partition(b"\n")
     assert json.loads(header) == {"tfdistr": tfdistr.__version__, "format": 1}
     other = json.dumps({"tfdistr": "9.9", "format": 7}).encode() + b"\n" + rest
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="reads results of the format") as caught:
         from_bytes(other)
-    assert str(caught.value).splitlines() == [
-        f"tfdistr {tfdistr.__version__} reads results of the format 1.",
-        "Received: the format 7, written by tfdistr 9.9",
-        'Fix: Read it with that version, and save its model: fit.save_model("model.keras").',
-    ]
+    assert caught.value.received == "the format 7, written by tfdistr 9.9"
     torn = content.replace(b"PK", b"XX")  # the archive of the weights
     for part in (b"", b"abc", content[:10], content[:-20], torn):
         with pytest.raises(ArgumentError, match="A saved result must be whole"):

@@ -58,13 +58,9 @@ def test_a_job_that_was_to_have_checkpoints_and_cannot_is_refused():
 
 
 def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="`max_restarts` needs `cluster`, whose workers") as caught:
         train(tmp_path / "run", failures=tfdistr.on_failure(max_restarts=3))
-    assert str(caught.value).splitlines() == [
-        "`max_restarts` needs `cluster`, whose workers can be restarted.",
-        "Received: max_restarts=3, and no cluster",
-        "Fix: Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
-    ]
+    assert caught.value.received == "max_restarts=3, and no cluster"
 
 
 def test_the_error_is_written_out_where_nobody_may_catch_it(tmp_path, capfd):

@@ -98,10 +98,6 @@ def test_optimizers_are_found_in_layers_and_within_those_that_scale_the_loss():
 
 def test_an_optimizer_of_a_variable_that_no_checkpoint_has_is_refused():
     made = held(keras.optimizers.Adam(), [keras.Variable([1.0], name="lost")])
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="Cannot save the state of an optimizer that") as caught:
         trained_by(made)
-    assert str(caught.value).splitlines() == [
-        "Cannot save the state of an optimizer that trains variables outside the model.",
-        "Received: lost, not in Sequential.variables",
-        "Fix: Make the layers with these variables attributes of the model.",
-    ]
+    assert caught.value.received == "lost, not in Sequential.variables"

@@ -1,4 +1,4 @@
-"""Checkpoints, exact resume and restarts in this process; test_recovery_cluster.py does it with workers."""
+"""Checkpoints, exact resume and restarts in this process; test_recovery.py has workers."""
 
 import logging
 import os
@@ -269,15 +269,9 @@ def test_arguments_that_cannot_be_followed(tmp_path, given, rule, received, fix)
 
 @pytest.mark.parametrize("kind", [OwnFit, OwnLoop])
 def test_models_that_have_only_checkpoints_of_epochs(tmp_path, kind):
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="Checkpoints need one device of each worker;") as caught:
         train(tmp_path / "run", of_class(kind), checkpoint_every=5)
-    assert str(caught.value).splitlines() == [
-        "Checkpoints need one device of each worker; those within an epoch need the loop of "
-        "distributed_fit().",
-        "Received: checkpoint_every=5, and a model that Keras's own loop trains",
-        'Fix: Pass checkpoint_every="epoch" if the model has another loop; start a process for each '
-        "device.",
-    ]
+    assert caught.value.received == "checkpoint_every=5, and a model that Keras's own loop trains"
 
 
 def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(tmp_path):

@@ -21,14 +21,12 @@ from tfdistr.training.recovery_options import Recovery
 def test_a_run_of_another_job_is_refused(tmp_path):
     train(tmp_path / "run", epochs=1)
     changes = {"batch_size": 16, "seed": 2, "x": X[:50], "y": Y[:50], "class_weight": {0: 2.0}}
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="Cannot resume: the job differs from the saved") as caught:
         train(tmp_path / "run", resume=True, **changes)
-    assert str(caught.value).splitlines() == [
-        "Cannot resume: the job differs from the saved run. Only `epochs` may be larger.",
-        "Received: batch_size=16, where the run has 8; seed=2, where the run has 1; examples=50, where the "
-        "run has 90; class_weight={'0': 2.0}, where the run has {}",
-        "Fix: Pass the arguments of that run, or another `run_dir`.",
-    ]
+    assert caught.value.received == (
+        "batch_size=16, where the run has 8; seed=2, where the run has 1; examples=50, where the run has 90; "
+        "class_weight={'0': 2.0}, where the run has {}"
+    )
 
 
 def test_the_checkpoints_of_a_run_whose_id_was_changed_are_kept(tmp_path):

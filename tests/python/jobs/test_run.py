@@ -41,13 +41,9 @@ def test_a_working_directory_that_was_removed_is_named(tmp_path, monkeypatch, ru
     (folder := tmp_path / "folder").mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    with pytest.raises(ArgumentError) as caught, open_run_dir(run_dir):
+    with pytest.raises(ArgumentError, match="The working directory of") as caught, open_run_dir(run_dir):
         pass
-    assert str(caught.value).splitlines() == [
-        "The working directory of this process must exist.",
-        "Received: one that was removed",
-        "Fix: Change to a folder that exists: os.chdir(), in R setwd().",
-    ]
+    assert caught.value.received == "one that was removed"
 
 
 def test_the_caller_prepares_the_run_and_builds_the_model(tmp_path):
@@ -100,11 +96,6 @@ def test_the_validation_may_have_a_batch_size_of_its_own():
 
 
 def test_a_worker_by_hand_with_several_devices_is_refused():
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="Workers that join a cluster by hand train on one") as caught:
         AsWorker(SimpleNamespace(num_workers=2, worker_index=0, collectives=None)).agree(None)
-    assert str(caught.value).splitlines() == [
-        "Workers that join a cluster by hand train on one device each.",
-        "Received: a worker that sees several GPUs",
-        'Fix: Start a process for each GPU, with CUDA_VISIBLE_DEVICES, or pass '
-        'cluster=local_cluster(gpus_per_worker=1).',
-    ]
+    assert caught.value.received == "a worker that sees several GPUs"

@@ -152,10 +152,7 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
     assert rule == "Cannot access the store of `run_dir`."
     assert received.startswith(f"Received: {url}: {reason}")
     assert answer == "gone" or received == f"Received: {url}: {reason}"
-    assert (
-        fix
-        == "Fix: Check that the bucket exists, and that the store's library finds its credentials."
-    )
+    assert fix == "Fix: Check that the bucket exists, and that the store's library finds its credentials."
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
@@ -168,7 +165,7 @@ def test_the_end_of_a_job_without_its_store_is_an_error_that_loses_nothing(serve
     rule, received, fix = said(caught)
     assert rule == "Cannot upload the whole run to its store at the end of the job."
     assert received.startswith(f"Received: {URL}: EndpointConnectionError: Could not connect to the endpoint")
-    assert fix == f"Fix: The whole run is in {folder}. Pass run_dir='{folder}' and resume=True."
+    assert fix == f"Fix: Pass run_dir='{folder}' and resume=True: the whole run is there."
     assert bits(train(folder, validation_data=(X, Y), resume=True)) == undisturbed
     assert bits(trained(resume=True)) == undisturbed
     folders.remove_run_dir(folder)
@@ -194,9 +191,6 @@ def test_a_job_that_fails_without_its_store_says_both(server):
 
 
 def test_only_jobs_that_train_take_a_url():
-    with pytest.raises(ArgumentError) as caught, open_run_dir(URL):
+    with pytest.raises(ArgumentError, match=r"Only distributed_fit\(\)") as caught, open_run_dir(URL):
         pass
-    assert said(caught) == [
-        "Only distributed_fit() accepts the URL of a store as `run_dir`.",
-        f"Received: '{URL}'", 'Fix: Pass a folder, such as run_dir="my_run".',
-    ]  # fmt: skip
+    assert caught.value.received == f"'{URL}'"

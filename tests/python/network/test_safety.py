@@ -247,13 +247,9 @@ def test_where_nothing_helps_the_user_is_told_the_ports(tmp_path: Path) -> None:
 
 
 def test_a_way_that_was_asked_for_is_taken_or_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="The environment variable TFDISTR_LOOPBACK must") as caught:
         keep_to_loopback({LOOPBACK: "yes"})
-    assert str(caught.value).splitlines() == [
-        "The environment variable TFDISTR_LOOPBACK must be one of preload, namespace, none.",
-        'Received: "yes"',
-        "Fix: Leave it out to use the first of these that works here.",
-    ]
+    assert caught.value.received == '"yes"'
     asked = subprocess.run(
         [sys.executable, "-c", AROUND, "preload"], env=os.environ | {"PATH": str(tmp_path)},
         capture_output=True, text=True,

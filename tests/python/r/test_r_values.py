@@ -108,7 +108,8 @@ def test_what_is_no_path_is_refused(value):
 
 @pytest.mark.parametrize(
     ("name", "fix"),
-    [("epoch", "Write epochs."), ("corse", "Write cores."), ("zzz", "Its arguments are x, epochs, cores.")],
+    [("epoch", "Write epochs."), ("corse", "Write cores."),
+     ("zzz", "Correct the name. Its arguments are x, epochs, cores.")],
 )
 def test_an_unknown_argument_of_an_r_function(name, fix):
     with pytest.raises(ArgumentError) as caught:

@@ -9,9 +9,8 @@ from config_cases import (
     ADDRESS,
     CLUSTER,
     DEEP_RULE,
+    FIXES,
     JSON,
-    NOT_JSON,
-    NOT_JSON_FIX,
     TASK,
     WHOLE,
     WORKER_0,
@@ -34,13 +33,16 @@ def name(value: object) -> str:
     return re.sub(r"[^\x21-\x7e]", "_", str(value))[:60]
 
 
-@pytest.mark.parametrize(
-    ("config", "rule", "received", "fix"), [*JSON, *WHOLE, *CLUSTER, *ADDRESS, *TASK], ids=name
-)
-def test_refused(config: Any, rule: str, received: str | None, fix: str) -> None:
+@pytest.mark.parametrize(("config", "rule", "received"), [*JSON, *WHOLE, *CLUSTER, *ADDRESS, *TASK], ids=name)
+def test_refused(config: Any, rule: str, received: str | None) -> None:
     error = refusal(config)
-    assert (error.message, error.received, error.fix) == (rule, received, fix)
+    assert (error.message, error.received) == (rule, received)
     str(error).encode("utf-8")  # can be printed
+
+
+@pytest.mark.parametrize(("config", "fix"), FIXES.items(), ids=name)
+def test_the_fix_depends_on_what_is_wrong(config: str, fix: str) -> None:
+    assert refusal(config).fix == fix
 
 
 def test_huge_index() -> None:
@@ -53,8 +55,8 @@ def test_huge_index() -> None:
 
 def test_huge_number_in_text() -> None:
     error = refusal(with_task("worker", 0).replace("0}", "9" * 5000 + "}"))
-    assert error.message.startswith(f"{NOT_JSON}Exceeds the limit")
-    assert error.fix == NOT_JSON_FIX
+    assert error.message.startswith("TF_CONFIG must be valid JSON: Exceeds the limit")
+    assert error.fix == FIXES[""]
 
 
 def test_long_input_is_cut() -> None:
@@ -86,11 +88,7 @@ def test_a_config_built_by_hand_is_checked_too() -> None:
         ClusterConfig({"worker": (A,)}, "worker")  # type: ignore[arg-type]
     with pytest.raises(ClusterConfigError) as caught:
         ClusterConfig({"worker": (A,)}, Task("worker", 0), extra=["rpc_layer"])  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "`extra` must be a mapping of member names to values.\n"
-        'Received: ["rpc_layer"]\n'
-        'Fix: Pass for example extra={"rpc_layer": "grpc"}, or leave it out.'
-    )
+    assert caught.value.received == '["rpc_layer"]'
 
 
 def test_from_json_takes_text_only() -> None:
@@ -103,8 +101,4 @@ def test_from_json_takes_text_only() -> None:
 def test_split_address_names_the_field() -> None:
     with pytest.raises(ClusterConfigError) as caught:
         split_address(2222, "coordinator")  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        '`coordinator` must be an address "host:port".\n'
-        "Received: 2222\n"
-        'Fix: Write it as text, like "10.0.0.1:2222".'
-    )
+    assert caught.value.message == '`coordinator` must be an address "host:port".'

@@ -194,24 +194,16 @@ def test_variables_that_do_not_fit(changed: dict[str, str], rule: str, received:
 
 @pytest.mark.parametrize("text", ["", ",", "n[1-", "n1]", "n[a-b]", "n[3-1]", "n[]", "n[1[2]]"])
 def test_a_list_of_hosts_that_is_none(text: str) -> None:
-    with pytest.raises(ClusterConfigError) as caught:
+    with pytest.raises(ClusterConfigError, match="A node list must have the form that Slurm") as caught:
         expand_hostlist(text)
-    assert str(caught.value).splitlines() == [
-        "A node list must have the form that Slurm uses.",
-        f'Received: "{text}"',
-        'Fix: Write it like "n[1-3],login".',
-    ]
+    assert caught.value.received == f'"{text}"'
 
 
 @pytest.mark.parametrize("text", ["", "2(x3", "two", "1,,2"])
 def test_counts_that_are_none(text: str) -> None:
-    with pytest.raises(ClusterConfigError) as caught:
+    with pytest.raises(ClusterConfigError, match="The task counts of Slurm nodes must be") as caught:
         expand_counts(text)
-    assert str(caught.value).splitlines() == [
-        "The task counts of Slurm nodes must be numbers, one for each node.",
-        f'Received: "{text}"',
-        'Fix: Write them like "2(x3),1".',
-    ]
+    assert caught.value.received == f'"{text}"'
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,6 @@ def by_distributed_fit(folder: Path, backup: keras.callbacks.Callback) -> None:
 
 @pytest.mark.parametrize("train", [by_fit, by_distributed_fit])
 def test_a_backup_within_epochs_is_refused(tmp_path, train):
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="BackupAndRestore must save after epochs: Keras") as caught:
         train(tmp_path, keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), save_freq=5))
-    assert str(caught.value).splitlines() == [
-        "BackupAndRestore must save after epochs: Keras restarts an epoch with the weights of its middle.",
-        "Received: save_freq=5",
-        'Fix: Pass save_freq="epoch", or train with distributed_fit(checkpoint_every=100), which resumes '
-        "within an epoch.",
-    ]
+    assert caught.value.received == "save_freq=5"

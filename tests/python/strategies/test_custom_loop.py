@@ -36,25 +36,15 @@ def test_an_unknown_strategy_is_refused_with_those_there_are(name):
 
 
 def test_an_unknown_option_is_refused_with_those_there_are():
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="The strategy 'multi_worker_mirrored' has the") as caught:
         tfdistr.make_strategy("multi_worker_mirrored", timeout=3, start_timeout=3)
-    assert str(caught.value).splitlines() == [
-        "The strategy 'multi_worker_mirrored' has the options 'cluster_resolver', 'communication_options', "
-        "'communication', 'gradient_dtype', 'virtual_workers', 'bytes_per_pack', 'start_timeout', "
-        "'heartbeat_timeout'.",
-        "Received: 'timeout'",
-        "Fix: Leave it out, or correct its name.",
-    ]
+    assert caught.value.received == "'timeout'"
 
 
 def test_the_strategy_of_parameter_servers_is_made_by_their_chief():
-    with pytest.raises(ClusterConfigError) as caught:
+    with pytest.raises(ClusterConfigError, match="Only the chief can create the strategy of") as caught:
         tfdistr.make_strategy("parameter_server")
-    assert str(caught.value).splitlines() == [
-        "Only the chief can create the strategy of parameter servers.",
-        "Received: no cluster in TF_CONFIG",
-        'Fix: Set TF_CONFIG, as tf_config(worker=, ps=, chief=, type="chief", index=0) gives it.',
-    ]
+    assert caught.value.received == "no cluster in TF_CONFIG"
 
 
 def rows(dataset: object) -> list[list[int]]:
@@ -93,10 +83,6 @@ def test_what_is_no_strategy_is_refused():
 
 def test_without_the_strategy_nothing_is_shared_out_unnoticed(monkeypatch):
     as_worker(monkeypatch, 1)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=r"distribute\(\) needs the strategy, or every") as caught:
         tfdistr.distribute(tf.data.Dataset.range(5).batch(2))
-    assert str(caught.value).splitlines() == [
-        "distribute() needs the strategy, or every worker would get all rows.",
-        "Received: no strategy, and 2 workers, from TF_CONFIG",
-        "Fix: Pass strategy=strategy, or call it inside `with strategy.scope():`.",
-    ]
+    assert caught.value.received == "no strategy, and 2 workers, from TF_CONFIG"

@@ -93,7 +93,7 @@ def test_jit_compile_is_ignored_with_one_warning(found):
     ("case", "rule", "received", "fix"),
     [
         ("unknown", "`placement` must name layers of the model.", "thrid",
-         "The layers are embed, lstm, block, "),
+         "Choose among embed, lstm, block, "),
         ("device", "`placement` must name existing devices.", "gpu:0 of this process",
          "It has cpu:0, cpu:1."),
         ("by function, a task", "`placement` must name tasks of the cluster.",

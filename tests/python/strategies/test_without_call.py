@@ -131,13 +131,9 @@ def test_it_trains_on_workers_as_by_keras(name):
     expected = of_keras(made())
     if name == "layers without weights":
         assert fit.history["n_loss"] == pytest.approx(expected[1]["n_loss"], abs=1e-6)
-        with pytest.raises(ArgumentError) as caught:
+        with pytest.raises(ArgumentError, match="Cannot build the trained model here: some of") as caught:
             _ = fit.model
-        assert str(caught.value).splitlines() == [
-            "Cannot build the trained model here: some of its layers get their weights in a step only.",
-            "Received: Denoiser with 0 of 4 weights",
-            "Fix: Build its layers in the model function, for example with keras.Input() in each network.",
-        ]
+        assert caught.value.received == "Denoiser with 0 of 4 weights"
         return
     assert_same(fit.model, fit.history, expected)
     # The optimizer trains the network, not the averages.

@@ -263,13 +263,10 @@ def test_a_worker_that_is_halted_while_the_others_only_wait(
 
 @BOTH
 def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
-    with pytest.raises(ClusterStartError) as caught:
+    with pytest.raises(ClusterStartError, match="Not all workers were ready within 8 s of their") as caught:
         job.run("wait,never_ready", 2, start_timeout=8)  # worker 0 is ready long before
-    assert str(caught.value).splitlines() == [
-        "Not all workers were ready within 8 s of their start.",
-        f"Received: 1 of 2 workers were not: worker 1 (log: {job.run_dir}/logs/worker-1.log)",
-        "Fix: See the log for what it waits for, or pass a larger `start_timeout`.",
-    ]
+    log = job.run_dir / "logs" / "worker-1.log"
+    assert caught.value.received == f"1 of 2 workers were not: worker 1 (log: {log})"
 
 
 @pytest.fixture
@@ -299,9 +296,7 @@ def test_a_taken_port_is_replaced(job: Job, taken: Callable[[int], None]) -> Non
 def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[int], None]) -> None:
     taken(9)
     message = str(job.fail("listen", 2, port_retries=2))
-    assert message.startswith(
-        f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Cannot listen on the port"
-    )
+    assert message.startswith(f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Cannot listen on the port")
     assert "Received: worker 0: another process listens on its port" in message
     fix = "Free some ports: the workers were started 3 times, each time on other ports."
     assert message.endswith(f"\nFix: {fix}")

@@ -170,7 +170,7 @@ def test_what_is_no_part_of_a_model_is_refused_before_keras_sees_it(tmp_path, mo
         made_again(json.dumps(make(marker)))
     assert str(caught.value).splitlines() == [
         RULE, f"Received: {named}",
-        "Fix: If you have not changed description.json in the run directory, others have: remove it. "
+        "Fix: Remove description.json from the run directory: if you have not changed it, others have. "
         "Then the model function makes the model.",
     ]  # fmt: skip
     assert not marker.exists()

@@ -61,9 +61,9 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({"model": keras.Sequential}, "`model` must return a compiled model.", "a model that was not compiled",
      "Call model.compile(optimizer=..., loss=...) in the function."),
     ({"strategy": tfdistr.one_device(device="gpu:7")}, DEVICES.format("device"),
-     "'gpu:7'", "They are cpu:0."),
+     "'gpu:7'", "Choose among cpu:0."),
     ({"strategy": tfdistr.mirrored(devices=["cpu:0", "CPU:0"])},
-     DEVICES.format("devices"), "'cpu:0', 'CPU:0'", "They are cpu:0."),
+     DEVICES.format("devices"), "'cpu:0', 'CPU:0'", "Choose among cpu:0."),
     ({"strategy": "mirrored", "cluster": TWO},
      "The strategy 'mirrored' trains in one process.", "2 workers, by the cluster", FITTING),
     ({"cluster": SERVED},
@@ -130,9 +130,7 @@ def test_whole_numbers_may_come_as_doubles():
 
 @pytest.mark.parametrize(("scale", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
 def test_the_learning_rate_grows_with_the_workers(scale, factor):
-    job = make_job(
-        model, X, Y, num_workers=4, batch_size=tfdistr.per_worker(8, scale_learning_rate=scale)
-    )
+    job = make_job(model, X, Y, num_workers=4, batch_size=tfdistr.per_worker(8, scale_learning_rate=scale))
     assert (job.batch_size, job.learning_rate_factor) == (32, factor)
 
 
@@ -171,13 +169,9 @@ def test_functions_of_another_language_are_named():
 def test_tasks_that_do_not_train_are_refused(monkeypatch):
     plan = tfdistr.tf_config(worker="127.0.0.1:1", ps="127.0.0.1:2", chief="127.0.0.1:3")
     monkeypatch.setenv("TF_CONFIG", plan[2].to_json())
-    with pytest.raises(ClusterConfigError) as caught:
+    with pytest.raises(ClusterConfigError, match=r"distributed_fit\(\) joins a cluster as a") as caught:
         distributed_fit(model, X, Y)
-    assert str(caught.value).splitlines() == [
-        "distributed_fit() joins a cluster as a chief or a worker.",
-        "Received: the task ps 0 in TF_CONFIG",
-        "Fix: Call it in the processes of the chief and the workers only.",
-    ]
+    assert caught.value.received == "the task ps 0 in TF_CONFIG"
 
 
 def test_a_run_directory_is_made_for_the_user_alone(tmp_path):

@@ -168,20 +168,12 @@ SCHEDULES = [keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5), lambda: 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=["schedule", "function"])
 def test_a_schedule_is_refused(schedule):
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=r"WarmUp needs a learning rate that is a number\.") as caught:
         rates(compiled(schedule), tfdistr.WarmUp(0.1, 0.4, epochs=1))
-    assert str(caught.value).splitlines() == [
-        "WarmUp needs a learning rate that is a number.",
-        "Received: an optimizer with a learning-rate schedule",
-        "Fix: Pass a number to the optimizer, or let the schedule start with the warm-up.",
-    ]
-    with pytest.raises(ArgumentError) as caught:
+    assert caught.value.received == "an optimizer with a learning-rate schedule"
+    with pytest.raises(ArgumentError, match="`scale_learning_rate` needs a learning rate that") as caught:
         scale_learning_rate(keras.optimizers.SGD(schedule), 2.0)
-    assert str(caught.value).splitlines() == [
-        "`scale_learning_rate` needs a learning rate that is a number.",
-        "Received: an optimizer with a learning-rate schedule",
-        'Fix: Leave `scale_learning_rate` out, and scale the schedule in the model function.',
-    ]
+    assert caught.value.received == "an optimizer with a learning-rate schedule"
 
 
 @pytest.mark.parametrize(
@@ -250,13 +242,9 @@ def test_what_a_job_refuses(arguments, rule, received, fix):
 
 
 def test_batches_of_a_function_are_its_own():
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="`drop_remainder` is for batches that tfdistr") as caught:
         make_job(compiled, lambda: None, num_workers=2, batch_size=None, drop_remainder=True)
-    assert str(caught.value).splitlines() == [
-        "`drop_remainder` is for batches that tfdistr makes.",
-        "Received: no batch_size, and `x` gives ready batches",
-        "Fix: Drop the remainder where the batches are made: dataset.batch(size, drop_remainder=True).",
-    ]
+    assert caught.value.received == "no batch_size, and `x` gives ready batches"
 
 
 @pytest.mark.parametrize(("drop", "passes"), [(False, [(0, 4), (4, 8), (8, 10)]), (True, [(0, 4), (4, 8)])])

@@ -247,13 +247,9 @@ def test_class_weights_need_one_target_and_no_other_weights():
     weighted = tf.data.Dataset.from_tensor_slices((X, Y, Y)).batch(BATCH)
     alone = tf.data.Dataset.from_tensor_slices((X,)).batch(BATCH)
     for dataset in (pairs, weighted, alone):
-        with pytest.raises(ArgumentError) as caught:
+        with pytest.raises(ArgumentError, match=r"`class_weight` is for data \(x, y\) with one") as caught:
             weigh_classes({0: 1.0}, dataset.element_spec)
-        assert str(caught.value).splitlines() == [
-            "`class_weight` is for data (x, y) with one target and no sample weights.",
-            f"Received: batches of {dataset.element_spec}",
-            "Fix: Leave `class_weight` out and give each example its weight: (x, y, sample_weight).",
-        ]
+        assert caught.value.received == f"batches of {dataset.element_spec}"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

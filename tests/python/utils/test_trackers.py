@@ -24,14 +24,9 @@ def test_callbacks_of_trackers_are_known_by_their_library():
 def test_a_callback_of_a_tracker_is_not_sent():
     for sent in (None, [Other()], lambda: [Logger()]):
         check_not_sent(sent)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="The callback of a tracker must be created where") as caught:
         check_not_sent([Other(), Own()])
-    assert str(caught.value).splitlines() == [
-        "The callback of a tracker must be created where its run is: in the worker.",
-        "Received: an object of class my_callbacks.Own in the list `callbacks`",
-        "Fix: Pass `callbacks` as a function that starts the run where is_chief() is true, and returns the "
-        "callback in a list.",
-    ]
+    assert caught.value.received == "an object of class my_callbacks.Own in the list `callbacks`"
 
 
 @pytest.fixture

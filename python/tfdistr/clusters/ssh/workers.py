@@ -106,7 +106,7 @@ class Ssh(RemoteJob):
             return ClusterStartError(
                 "ssh did not start a worker on its host.",
                 received=f"ssh {how} without worker {worker.index} on {worker.host}. Its last lines:\n{said}",
-                fix="Each host must let you in by ssh without a password, and have this Python and tfdistr: "
+                fix="Let this user in by ssh without a password, and install this Python and tfdistr there: "
                 f"{sys.executable}.",
             )
         return lost_worker_error(

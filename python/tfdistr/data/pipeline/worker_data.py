@@ -194,7 +194,7 @@ class _Function:
                 f"The function `{self.name}` must return a tf.data.Dataset, a PyDataset or a generator of "
                 "batches.",
                 received=f"a function that returned {describe(dataset)}",
-                fix="For example tf.data.Dataset.from_tensor_slices((inputs, targets)).",
+                fix="Return tf.data.Dataset.from_tensor_slices((inputs, targets)), for example.",
             )
         shares, own = self.context.place
         has_batches = self.context.global_batch_size is None

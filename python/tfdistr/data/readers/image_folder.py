@@ -127,7 +127,7 @@ class ImageFolder(Single):
             raise ArgumentError(
                 _NO_FOLDER,
                 received=f"{folder}: {len(self.class_names)} folders without an image",
-                fix=f"Images are files that end in {', '.join(_ENDINGS)}.",
+                fix=f"Put images there: files that end in {', '.join(_ENDINGS)}.",
             )
         names = "\0".join(self._names).encode(errors="surrogateescape")
         self.identity = hashlib.sha256(names).hexdigest()

@@ -180,7 +180,7 @@ def example_options(features: Any = None, target: Any = None) -> dict[str, Any]:
         raise ArgumentError(
             "`features` must describe each feature of an example by its name.",
             received=describe(features),
-            fix='For example features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}.',
+            fix='Pass features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}, for example.',
         )
     plain = {name: _feature(name, value) for name, value in features.items()}
     if target is None or isinstance(target, str):

@@ -186,7 +186,7 @@ def test_a_host_that_makes_no_tunnels(job: Job) -> None:
         "  Error: remote port forwarding failed for listen port 40000",
     ]
     assert error.fix == (
-        f"Each host must let you in by ssh without a password, and have this Python and tfdistr: "
+        f"Let this user in by ssh without a password, and install this Python and tfdistr there: "
         f"{sys.executable}."
     )
     assert (error.worker, error.host) == (0, b)

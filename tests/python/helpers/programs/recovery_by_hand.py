@@ -19,6 +19,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
+sys.path.append(str(Path(__file__).parents[1]))
+from resumed import model
+
 import tfdistr
 from tfdistr.errors import JobMismatchError
 
@@ -37,13 +40,6 @@ class Tells(keras.callbacks.Callback):
             # Not through the strategy, which would give all workers the same.
             weights = self.model.layers[0].kernel.value
             weights.values[0].assign_add(np.ones(weights.shape, "float32"))
-
-
-def model():
-    made = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(),
-                             keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])  # fmt: skip
-    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return made
 
 
 rng = np.random.default_rng(0)
