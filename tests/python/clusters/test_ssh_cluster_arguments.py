@@ -13,7 +13,6 @@ import pytest
 
 import tfdistr
 from tfdistr._version import __version__
-from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh import cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
 from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
@@ -23,6 +22,7 @@ from tfdistr.clusters.ssh.workers import Tunnels
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.network.ports import free_ports
+from tfdistr.utils.gpus import visible_gpus
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -64,7 +64,9 @@ def test_what_carries_the_gradients() -> None:
     assert str(cluster.backend("mpi")) == "communication: mpi, because the caller asked for it"
     assert cluster.backend("auto").cluster is cluster
     tunnels = ssh_cluster(["a", "b"], tunnels=True)
-    assert str(tunnels.backend("auto")) == "communication: ring, because ssh tunnels do not carry MPI"
+    assert (
+        str(tunnels.backend("auto")) == "communication: ring, because ssh tunnels carry neither MPI nor NCCL"
+    )
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(
             lambda: None,
@@ -78,6 +80,8 @@ def test_what_carries_the_gradients() -> None:
         'Fix: Pass strategy=multi_worker_mirrored(communication="ring"), or '
         "tunnels=False if the hosts can connect to each other.",
     ]
+    with pytest.raises(ArgumentError, match='communication="nccl" needs connections from host to host'):
+        tunnels.backend("nccl")
     with pytest.raises(ArgumentError, match="needs parameter servers"):
         tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server")
 
@@ -131,7 +135,7 @@ def test_what_a_host_answers(tmp_path: Path) -> None:
 
 
 def test_a_host_counts_the_gpus_that_the_user_lets_workers_see(tmp_path: Path) -> None:
-    listing = program(tmp_path, "for gpu in 0 1 2; do echo \"GPU $gpu: a card\"; done", "nvidia-smi")
+    listing = program(tmp_path, 'for gpu in 0 1 2; do echo "GPU $gpu: a card"; done', "nvidia-smi")
     ssh = program(tmp_path, f"export PATH={Path(listing).parent}:$PATH; {LIKE_SSH}")
     for visible, gpus in (("2,1", ["2", "1"]), ("-1", [])):
         (answer,) = ask(["localhost"], ssh=[ssh], timeout=60, visible=visible)
@@ -229,7 +233,11 @@ def test_hosts_on_which_workers_cannot_start(
 
 @pytest.mark.parametrize(
     ("each", "seen"),
-    [(2, ["0,1", "2,3", "GPU-7,GPU-8", "GPU-9,GPU-10"]), (0, ["-1"] * 4), (None, [None] * 4)],
+    [
+        (2, ["0,1", "2,3", "GPU-7,GPU-8", "GPU-9,GPU-10"]),
+        (0, ["-1"] * 4),
+        (None, ["0", "1", "GPU-7", "GPU-8"]),
+    ],
 )
 def test_each_worker_sees_its_own_gpus(
     each: int | None, seen: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
