@@ -123,7 +123,9 @@ def test_follow_gives_the_lines_while_the_workers_run(job: Job) -> None:
     for worker in range(2):
         lines = [event["line"] for event in job.of("log") if event["worker"] == worker]
         assert lines == [f"hello from {worker}", "to stderr", "100%", "caf� [bold]x", "the last words"]
-        assert (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes().startswith(b"hello from")
+        log = (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes()
+        assert log.startswith(b"hello from")
+        assert b"failed call to cuInit" in log  # of TensorFlow without a GPU, which is not shown
 
 
 def test_without_follow_the_lines_stay_in_the_files(job: Job) -> None:
@@ -299,9 +301,7 @@ def test_a_taken_port_is_replaced(job: Job, taken: Callable[[int], None]) -> Non
 def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[int], None]) -> None:
     taken(9)
     message = str(job.fail("listen", 2, port_retries=2))
-    assert message.startswith(
-        f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Cannot listen on the port"
-    )
+    assert message.startswith(f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Cannot listen on the port")
     assert "Received: worker 0: another process listens on its port" in message
     fix = "Free some ports: the workers were started 3 times, each time on other ports."
     assert message.endswith(f"\nFix: {fix}")
