@@ -1,7 +1,7 @@
 """A worker that becomes a rank of MPI at the rendezvous: FOLDER WHAT. WHAT is what happens to worker 1.
 
 It is "nothing", "another node" (the workers share no memory), "two hosts" (of two workers each), "no mpi",
-"a GPU" (it sees one), "killed", "killed on two hosts", "an error", or "cut" (the network, in epoch 2).
+"killed", "killed on two hosts", "an error", or "cut" (the network, in epoch 2).
 COMMUNICATION says what carries the gradients.
 """
 
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfdistr
 from tfdistr.collectives import choice
@@ -56,8 +55,6 @@ def change_start() -> None:
 
     if WHAT == "no mpi":
         choice.MpiLibrary = no_mpi
-    if WHAT == "a GPU":
-        tf.config.get_visible_devices = lambda kind=None: [kind]
 
 
 if __name__ == "__main__":
