@@ -40,8 +40,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("workers", "what"),
-    [(3, "nothing"), (2, "another node"), (4, "two hosts")],
-    ids=["3 on a node", "2 by TCP", "4 on two hosts"],
+    [(3, "nothing"), (2, "another node"), (4, "two hosts"), (2, "two devices")],
+    ids=["3 on a node", "2 by TCP", "4 on two hosts", "2 that compute on a device beside the first"],
 )
 def test_the_weights_are_those_of_one_worker(alone, tmp_path, workers, what):
     results = found(tmp_path, train(tmp_path, workers, what))

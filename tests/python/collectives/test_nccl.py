@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from clusters import Ended, run_cluster
 
 from tfdistr.collectives.nccl import Seen, why_not
 from tfdistr.errors import ClusterStartError
+from tfdistr.strategies.exact.replica import device_of_rank
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -103,3 +105,10 @@ def test_a_host_without_a_gpu_is_named() -> None:
         "Fix: See nvidia-smi there, and install tfdistr[gpu]. Or leave the host out, or hide all GPUs: "
         'gpus_per_worker=0, or CUDA_VISIBLE_DEVICES="" for every worker.',
     ]
+
+
+def test_a_rank_of_mpi_computes_on_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a GPU"])
+    assert device_of_rank() == "/device:GPU:0"
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    assert device_of_rank() == "/device:CPU:0"
