@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr._version import __version__
-from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import (
     BAD,
@@ -45,6 +44,7 @@ from tfdistr.rendezvous.survey import answer_at
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
 from tfdistr.utils.arguments import check_positive, read_text
+from tfdistr.utils.gpus import visible_gpus
 from tfdistr.utils.packages import PACKAGES, data_frame, version_of
 
 _OK, _BAD, _NONE = OK, BAD, NONE

@@ -10,6 +10,7 @@ from typing import Any
 from tfdistr.errors import ArgumentError
 from tfdistr.schemas import show
 from tfdistr.utils.describe import ValueOfR
+from tfdistr.utils.gpus import GROWTH
 from tfdistr.utils.processes import PARENT
 from tfdistr.utils.tuning import tuned_environment, untuned_environment
 
@@ -62,7 +63,7 @@ def of_this_process() -> dict[str, str]:
 def worker_defaults(env: Mapping[str, str] | None, tuning: bool) -> dict[str, str]:
     """Return the environment variables of every worker; those of the user, ``env``, take precedence."""
     given = dict(env or {})
-    settings = {**unset(_QUIET), "PYTHONUNBUFFERED": "1"}
+    settings = {**unset(_QUIET), **unset(GROWTH), "PYTHONUNBUFFERED": "1"}
     settings |= tuned_environment({**os.environ, **given}) if tuning else untuned_environment()
     return {**settings, **given}
 

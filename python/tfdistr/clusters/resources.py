@@ -1,4 +1,4 @@
-"""The cores and GPUs of each worker.
+"""The cores of each worker.
 
 Workers that share all cores slow each other down: each worker would start a thread for every core. The
 launcher gives each worker a share of its machine's cores. The worker binds to its share before TensorFlow
@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,50 +85,3 @@ def take_cores() -> list[int]:
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), own)
     return own
-
-
-_DRIVER = Path("/proc/driver/nvidia/gpus")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-NO_GPU = "-1"
-GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""With it a process allocates GPU memory as needed. Without it the first process allocates all."""
-
-
-def visible_gpus(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names, as in CUDA_VISIBLE_DEVICES, of the GPUs that are visible with these variables."""
-    visible = env.get(VISIBLE, os.environ.get(VISIBLE))
-    if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
-        return ()
-    there = _of_this_machine()
-    if visible is None or not there:
-        return there
-    return tuple(name.strip() for name in visible.split(",") if name.strip())
-
-
-def gpus_of_workers(gpus: Sequence[str], workers: int, each: int) -> tuple[str, ...]:
-    """Return CUDA_VISIBLE_DEVICES of each worker of a machine, with ``each`` of its GPUs; 0 hides all."""
-    shares = [gpus[index * each : (index + 1) * each] for index in range(workers)]
-    return tuple(",".join(share) or NO_GPU for share in shares)
-
-
-def too_few_gpus(workers: int, each: int, there: int) -> str:
-    """Return what an error says that it received if a machine has too few GPUs."""
-    count = f"{workers} worker{'s' * (workers != 1)} with {each} each"
-    return f"{count}, and {there or 'no'} visible GPU{'s' * (there != 1)} (nvidia-smi, CUDA_VISIBLE_DEVICES)"
-
-
-def _of_this_machine() -> tuple[str, ...]:
-    with contextlib.suppress(OSError):
-        if listed := sorted(_DRIVER.iterdir()):
-            return tuple(map(str, range(len(listed))))
-    program = shutil.which("nvidia-smi")
-    return tuple(map(str, range(_listed_by(program)))) if program else ()
-
-
-@lru_cache(maxsize=1)
-def _listed_by(program: str) -> int:
-    try:
-        listed = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if not listed.returncode else 0

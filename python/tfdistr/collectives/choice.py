@@ -1,4 +1,4 @@
-"""The choice of the gradients' backend: MPI, the ring or NCCL."""
+"""The choice of the gradients' backend: MPI or not. See ``collectives/nccl.py`` for the ring or NCCL."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfdistr")
 
-#: The warning for the user when the ring takes the place of NCCL.
-NO_NCCL = (
-    "NCCL needs a GPU on every worker, and TensorFlow sees none here: the workers exchange gradients with "
-    'the ring. Pass communication="ring", or install a TensorFlow that can use the GPUs of this machine.'
-)
 #: The warning for the user when the ring takes the place of MPI.
 NO_MPI = (
     "The gradients are exchanged with the ring, because MPI is not available: %s. On CPUs a step may take "
@@ -49,7 +44,7 @@ def nccl_or_ring(communication: str) -> str:
 
 
 class MpiIfAllCan:
-    """The choice of MPI, if all workers can be ranks of one MPI job; else of the ring."""
+    """The choice of MPI, if all workers can be ranks of one MPI job; else of the ring or NCCL."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange, self._is_required = exchange, exchange.communication == "mpi"
@@ -89,9 +84,7 @@ class MpiIfAllCan:
 
 def _say_why(obstacle: str) -> None:
     """Log why MPI is not used, and what it costs."""
-    if obstacle.endswith(_SEES_A_GPU):
-        log.info("communication: left to TensorFlow, because %s", obstacle)
-    else:
+    if not obstacle.endswith(_SEES_A_GPU):  # then the choice between NCCL and the ring is logged
         log.warning(NO_MPI, obstacle)
 
 

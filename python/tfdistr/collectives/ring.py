@@ -71,6 +71,10 @@ class TensorFlowCollectives(Collectives):
         self._all_to_all = self._operation(tf.raw_ops.CollectiveAllToAllV2)
         self._lifelines: Lifelines | None = None
 
+    def use(self, communication: str) -> None:
+        """Use "ring" or "nccl" in all collectives, of which none has run yet."""
+        self._hint = communication
+
     def watch(self, lifelines: Lifelines, tasks: Mapping[str, str]) -> None:
         """Fail as soon as a peer exits without a goodbye. The connections now belong to these collectives."""
         self._lifelines = lifelines

@@ -153,10 +153,10 @@ def why_unsafe(known: frozenset[str]) -> str | None:
 
 
 def _uses_gpu() -> bool:
-    """Return whether CUDA was initialised: it then has NVIDIA's devices open."""
+    """Return whether CUDA was initialized: it then has NVIDIA's devices open, or that of WSL."""
     for file in Path("/proc/self/fd").iterdir():
         try:
-            if os.readlink(file).startswith("/dev/nvidia"):
+            if os.readlink(file).startswith(("/dev/nvidia", "/dev/dxg")):
                 return True
         except OSError:  # the file of the listing itself
             continue

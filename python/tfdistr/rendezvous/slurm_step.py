@@ -58,6 +58,20 @@ def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | 
     return sum(counts[:node]) + local, sum(counts)
 
 
+def place_on_node(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Return the index of this worker on its node and the number of workers there, if they share all GPUs.
+
+    None in a process that is no task, and with ``srun --gpus-per-task``, which gives each task its own GPUs.
+    """
+    try:
+        if place_in_step(environ) is None or environ.get("SLURM_GPUS_PER_TASK"):
+            return None
+    except ClusterConfigError:  # the cluster may not be that of Slurm; else the error comes later
+        return None
+    node, local = _number(environ, "SLURM_NODEID"), _number(environ, "SLURM_LOCALID")
+    return local, _tasks_of_nodes(environ)[node]
+
+
 def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
     """Derive the cluster of a Slurm step from the environment of one of its tasks."""
     known = os.environ if environ is None else environ

@@ -24,6 +24,8 @@ from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.meeting import cluster_to_join, meet
 from tfdistr.rendezvous.protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
+from tfdistr.rendezvous.slurm_step import place_on_node
+from tfdistr.utils.gpus import fix_for_gpu, take_gpu
 from tfdistr.utils.shared_names import remove_names
 
 log = logging.getLogger("tfdistr")
@@ -61,6 +63,8 @@ def join_cluster(resolver: Any, exchange: Exchange, start_timeout: float, heartb
         collectives = mpi_collectives(exchange, start_timeout, heartbeat_timeout)
         os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
         return Joined(collectives)
+    if (place := place_on_node()) is not None:
+        take_gpu(*place)
     if resolver is None:
         config = cluster_to_join()
         # Rewritten for TensorFlow, which fails on some forms from R, and on "".
@@ -153,6 +157,8 @@ def start_error(error: Exception, resolver: Any, timeout: float) -> ClusterStart
     this = name(resolver.task_type, resolver.task_id)
     if says_port_in_use(text):
         return no_port_error(this, text.splitlines()[0], PORT_IN_USE)
+    if (fix := fix_for_gpu(text)) is not None:
+        return ClusterStartError(f"{this} cannot use its GPU.", received=text.partition("\n")[0], fix=fix)
     # TensorFlow names the missing tasks if it knows them: on the leader, or if the leader runs.
     named = _MISSING_TASKS.search(text)
     missing = [name(*task) for task in _TASK_NAME.findall(named[1])] if named else []

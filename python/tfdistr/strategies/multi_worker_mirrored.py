@@ -16,7 +16,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,11 +26,13 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.choice import NO_NCCL, nccl_or_ring
+from tfdistr.collectives import nccl
+from tfdistr.collectives.choice import nccl_or_ring
 from tfdistr.collectives.communication_options import Exchange, check_exchange, check_resolver
 from tfdistr.collectives.interface import Collectives
+from tfdistr.collectives.ring import TensorFlowCollectives
 from tfdistr.errors import ClusterStartError
-from tfdistr.rendezvous.peer_failure import peer_message, report_early_end
+from tfdistr.rendezvous.peer_failure import peer_message, report, report_early_end
 from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import predict_exactly, run_exactly
 from tfdistr.strategies.exact.replica import OneReplica
@@ -43,7 +47,7 @@ from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_w
 from tfdistr.strategies.virtual.rounding import use_one_thread
 from tfdistr.utils import at_exit
 from tfdistr.utils.arguments import GRADIENT_DTYPES, check_choice, check_optional_int
-from tfdistr.utils.tuning import tune_this_process
+from tfdistr.utils.tuning import TUNING, tune_this_process
 
 if TYPE_CHECKING:
     import keras
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfdistr")
 
+# Minimum seconds for NCCL to connect.
+_TO_CONNECT = 10.0
 #: Seconds that a finished worker waits at exit for its peers. Then it leaves in any case.
 EXIT_TIMEOUT = 60.0
 
@@ -78,10 +84,11 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             the default. A collective that takes longer than ``timeout_seconds`` raises
             ``tf.errors.DeadlineExceededError``. Over MPI, in a ``tf.function``, TensorFlow reports it as a
             ``tf.errors.UnknownError``.
-        communication: The backend of the collectives: TensorFlow's "ring" or "nccl" (without a GPU, "nccl" is
-            the ring, and the chief logs a warning), "mpi" (the processes that ``mpiexec`` has started, or
-            those in TF_CONFIG, which then need MPICH but no ``mpiexec``), or "auto" (the default): MPI if all
-            workers have the same, see no GPU, and can connect to each other, else TensorFlow's choice.
+        communication: The backend of the collectives: TensorFlow's "ring" or "nccl" (the ring without GPUs,
+            or with two workers on one GPU, and the chief says so), "mpi" (the processes that ``mpiexec`` has
+            started, or those in TF_CONFIG, which then need MPICH but no ``mpiexec``), or "auto" (the
+            default): NCCL if each worker sees a GPU of its own, MPI if none sees a GPU, all have the same
+            MPICH, and they can connect to each other, else the ring.
         gradient_dtype: The type in which gradients travel in the steps of Keras's ``fit``: "float32", or
             "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the weights
             in float32.
@@ -124,10 +131,13 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         exchange = check_exchange(communication_options, communication, bytes_per_pack)
         check_resolver(cluster_resolver)
         count = check_optional_int("virtual_workers", virtual_workers)
+        if TUNING not in os.environ:  # else a launcher keeps the log of this process
+            tf_internals.look_quietly()
         tune_this_process(exact=count is not None)
         if count is not None:
             check_virtual_workers(count, communication=exchange.communication)
             use_one_thread()
+        until = time.monotonic() + start_timeout
         joined = join_cluster(cluster_resolver, exchange, start_timeout, heartbeat_timeout)
         #: The addresses of the workers, in order; none with MPI's launcher.
         self.tasks = joined.tasks
@@ -135,6 +145,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         self._logs: list[weakref.ref[Any]] = []
         self._make_replica(joined, exchange, start_timeout)
         extended = self.extended
+        self._communication = self._choose(exchange.communication, until, in_order=count is not None)
         if count is not None:
             check_virtual_workers(count, workers=extended.num_workers, devices=len(extended.worker_devices))
             extended.virtual = VirtualWorkers(extended, count)
@@ -152,8 +163,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     def _make_replica(self, joined: Joined, exchange: Exchange, start_timeout: float) -> None:
         """Make the replica, with a server of TensorFlow unless this worker is an MPI rank."""
-        communication = "auto" if exchange.communication == "mpi" else exchange.communication
-        used = nccl_or_ring(communication)
+        used = "auto" if exchange.communication == "mpi" else nccl_or_ring(exchange.communication)
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=exchange.bytes_per_pack,
             timeout_seconds=exchange.timeout_seconds,
@@ -174,11 +184,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             extended.collectives.watch(joined.lifelines, self.tasks)
         elif joined.lifelines:
             joined.lifelines.say_goodbye()
-        alone = extended.num_workers == 1 and extended.one_replica
-        backend = "mpi" if joined.collectives else "nccl" if used == "nccl" else "ring"
-        self._communication = "none" if alone else backend
-        if used != communication and self.is_chief:
-            log.warning(NO_NCCL)
         if not extended.one_replica:
             log.warning(
                 "This worker has %d devices, so TensorFlow's own replica threads are used: R functions in "
@@ -186,12 +191,29 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 len(extended.worker_devices),
             )
 
+    def _choose(self, asked: str, until: float, *, in_order: bool) -> str:
+        """Return the backend, on which workers with a server of TensorFlow agree here."""
+        collectives = self.extended.collectives
+        if not isinstance(collectives, TensorFlowCollectives):
+            alone = self.num_workers == 1 and self.extended.one_replica
+            used = "mpi" if collectives else nccl_or_ring(asked).replace("auto", "ring")
+            if asked == "nccl" and used == "ring" and self.is_chief:
+                log.warning(nccl.NO_NCCL)
+            return "none" if alone else used
+        titles = [f"{name} ({address})" for name, address in self.tasks.items()]
+        try:
+            backend = nccl.choose(collectives, asked, titles, in_order=in_order)
+            collectives.use(backend)
+            if backend == "nccl":  # before the launcher ends the start
+                nccl.connect(collectives, titles, max((until - time.monotonic()) / 2, _TO_CONNECT))
+        except ClusterStartError as error:
+            collectives.report_failure(report(self.worker_index, error))
+            raise
+        return backend
+
     @property
     def communication(self) -> str:
-        """Return the backend of the gradients: "mpi", "ring" or "nccl"; "none" for one worker.
-
-        If TensorFlow chooses, it is the ring, also between GPUs: TensorFlow takes NCCL only on request.
-        """
+        """Return the backend of the gradients: "mpi", "ring" or "nccl"; "none" for one worker."""
         return self._communication
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -12,9 +12,11 @@ from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.protocol import PORT_IN_USE
 from tfdistr.supervision.events import Event
 from tfdistr.utils.disk import RESUME, is_full
+from tfdistr.utils.gpus import fix_for_gpu
 from tfdistr.utils.log_tail import last_lines
 
-_LOG_LINES = 20
+_LOG_LINES, _READ_LINES = 20, 200
+_NCCL, _NCCL_LINES = " NCCL WARN ", 3
 #: Signals for the worker's own error, or from outside: never because another worker failed.
 _FIRST_HAND = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
@@ -82,6 +84,7 @@ def worker_failed_error(
     """Return the error for a failed worker, with its traceback, or else the end of its output."""
     event = failure.event or {}
     traceback = str(event.get("traceback") or "").strip("\n") or None
+    lines = last_lines(process.log, _READ_LINES)
     if event:
         said, fix = _reported(event, traceback)
     elif failure.silence is not None:
@@ -91,14 +94,13 @@ def worker_failed_error(
         said, fix = _unexplained(failure.exit_code, done)
         if is_full(process.log):  # then neither a report nor the log may have the reason
             fix = f"The disk of {process.log.parent.parent} is full, which may be the reason. {RESUME}"
+    fix = fix or fix_for_gpu("\n".join([said, traceback or ""] if event else lines))
     if failure.port_in_use:
         fix = f"Free some ports: the workers were started {attempts} times, each time on other ports."
     parts = [f"{title} on {process.host} {said}"]
-    if traceback:
-        parts.append(traceback)
-    else:
-        lines = last_lines(process.log, _LOG_LINES)
-        parts.append("\n".join(["Its last output:", *(f"  {line}" for line in lines)]) if lines else "")
+    parts.append(traceback or _quoted("Its last output:", lines[-_LOG_LINES:]))
+    if traceback:  # else these lines may be among the last
+        parts.append(_quoted("NCCL's warnings:", [line for line in lines if _NCCL in line][-_NCCL_LINES:]))
     parts.append(f"Its log: {process.log}")
     return WorkerFailedError(
         "\n\n".join(filter(None, parts)),
@@ -110,6 +112,10 @@ def worker_failed_error(
         log=str(process.log),
         fix=fix,
     )
+
+
+def _quoted(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([title, *(f"  {line}" for line in lines)]) if lines else ""
 
 
 def _reported(event: Event, traceback: str | None) -> tuple[str, str | None]:

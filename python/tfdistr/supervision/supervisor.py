@@ -26,7 +26,7 @@ from tfdistr.errors import (
 from tfdistr.supervision.events import Event, EventReader, events_path
 from tfdistr.supervision.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
 from tfdistr.utils.disk import writing
-from tfdistr.utils.log_tail import Tail
+from tfdistr.utils.log_tail import Tail, is_about_cuda
 
 POLL = 0.05
 """The poll interval for few workers, in seconds."""
@@ -376,7 +376,8 @@ class _Attempt:
     def _follow(self, final: bool = False) -> None:
         for worker, output in self._outputs.items():
             for line in output.lines(final=final):
-                self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
+                if not is_about_cuda(line):
+                    self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
 
     def statuses(self) -> list[WorkerStatus]:
         return [

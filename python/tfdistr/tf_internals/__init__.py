@@ -109,6 +109,7 @@ from tfdistr.tf_internals.keras_step import (
     replaced_losses,
     with_attributes,
 )
+from tfdistr.tf_internals.no_gpu import look_quietly
 from tfdistr.tf_internals.pipeline_graph import (
     cache_files,
     first_elements,

@@ -159,6 +159,9 @@ def import_whole(name: str) -> ModuleType:
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow and Keras without interrupts, before other code of this process does."""
+    """Import TensorFlow and Keras without interrupts, before other code of this session does."""
     import_whole("tensorflow")
     import_whole("keras")
+    from tfdistr import tf_internals
+
+    tf_internals.look_quietly()

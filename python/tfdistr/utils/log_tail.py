@@ -12,8 +12,11 @@ from pathlib import Path
 LONGEST = 1 << 24
 """Bytes of a partial line that are kept."""
 _LAST_BYTES = 65536
-#: What TensorFlow logs on a machine without a GPU, and what abseil logs before that.
-_OF_CUDA = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ cud\w+\.cc:\d+\]|WARNING: All log messages before absl::")
+# What TensorFlow logs on a machine without a GPU, in two forms, and what abseil logs before that.
+_OF_CUDA = re.compile(
+    r"([IWE]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: [IWE] \S*/)cud\w+\.cc:\d+\]"
+    r"|WARNING: All log messages before absl::"
+)
 
 
 class LineReader:
@@ -61,6 +64,11 @@ class Tail:
         return self._lines.take(new, final=final)
 
 
+def is_about_cuda(line: str) -> bool:
+    """Return whether TensorFlow has written a line when it looked for CUDA: a log keeps it, unseen."""
+    return _OF_CUDA.match(line) is not None
+
+
 def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
     """Read the last lines of a log that are not empty, without those of TensorFlow that look for CUDA.
 
@@ -73,7 +81,7 @@ def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
             lines = [_text(line) for line in file.read().split(b"\n")]
     except FileNotFoundError:
         return []
-    return [line for line in lines if line.strip() and not _OF_CUDA.match(line)][-count:]
+    return [line for line in lines if line.strip() and not is_about_cuda(line)][-count:]
 
 
 def _text(line: bytes) -> str:

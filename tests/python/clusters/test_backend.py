@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.clusters import backend, resources
+from tfdistr.clusters import backend
 from tfdistr.clusters.local.cluster import describe_local_cluster as local_cluster
-from tfdistr.clusters.resources import visible_gpus
 from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.utils import gpus
+from tfdistr.utils.gpus import visible_gpus
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -37,9 +38,10 @@ def test_what_is_chosen() -> None:
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which NVIDIA's driver lists its GPUs; there are none yet."""
-    monkeypatch.setattr(resources, "_DRIVER", tmp_path / "gpus")
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "gpus")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    gpus._listed_by.cache_clear()
     return tmp_path / "gpus"
 
 
@@ -61,6 +63,32 @@ def test_a_gpu_that_only_nvidia_smi_shows(gpu: Path) -> None:
     assert visible_gpus({}) == ("0", "1")
 
 
+SLICES = """\
+GPU 0: NVIDIA A100 (UUID: GPU-1)
+  MIG 3g.20gb     Device  0: (UUID: MIG-a)
+  MIG 3g.20gb     Device  1: (UUID: MIG-b)
+GPU 1: NVIDIA A100 (UUID: GPU-2)
+GPU 2: NVIDIA A100 (UUID: GPU-3)
+  MIG 7g.40gb     Device  0: (UUID: MIG-c)
+"""
+
+
+def test_the_slices_of_a_card(gpu: Path) -> None:
+    program = gpu.with_name("nvidia-smi")
+    program.write_text(f"#!/bin/sh\nwhile IFS= read -r line; do echo \"$line\"; done <<'END'\n{SLICES}END\n")
+    program.chmod(0o700)
+    assert visible_gpus({}) == ("MIG-a", "MIG-b", "1", "MIG-c")
+    cluster = local_cluster(gpus_per_worker=1, env={"CUDA_VISIBLE_DEVICES": "MIG-b,MIG-c"})
+    assert [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(2)] == ["MIG-b", "MIG-c"]
+    with pytest.raises(ArgumentError) as caught:
+        local_cluster(1, gpus_per_worker=2, env={"CUDA_VISIBLE_DEVICES": "MIG-b,MIG-c"})
+    assert str(caught.value).splitlines() == [
+        "A worker can use one MIG slice: CUDA shows a process no more of them.",
+        "Received: gpus_per_worker=2, and the GPUs MIG-b, MIG-c",
+        "Fix: Pass gpus_per_worker=1, or make larger slices.",
+    ]
+
+
 def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
@@ -75,17 +103,12 @@ def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (few.workers, few.environment(0)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
 
 
-def test_workers_that_share_a_gpu_take_its_memory_as_they_need_it(
-    gpu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_take_the_memory_of_a_gpu_as_they_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "TF_FORCE_GPU_ALLOW_GROWTH"
     monkeypatch.delenv(name, raising=False)
-    assert name not in local_cluster(2).environment(0)
-    (gpu / "0000:01:00.0").mkdir(parents=True)
     assert [local_cluster(2).environment(index)[name] for index in range(2)] == ["true"] * 2
+    assert tfdistr.ssh_cluster(["a"]).environments()[0][name] == "true"
     assert local_cluster(2, env={name: "false"}).environment(0)[name] == "false"
-    for alone in (local_cluster(1), local_cluster(gpus_per_worker=1), local_cluster(2, env=NO_GPU)):
-        assert name not in alone.environment(0)
     monkeypatch.setenv(name, "false")
     assert name not in local_cluster(2).environment(0)
 
@@ -99,9 +122,13 @@ def test_nccl_needs_a_gpu_for_each_worker(gpu: Path) -> None:
             cluster=local_cluster(2),
             strategy=tfdistr.multi_worker_mirrored(communication="nccl"),
         )
-    assert caught.value.received == "2 workers, which all see GPU 0"
+    assert caught.value.received == "2 workers, which share GPU 0"
     for each in (local_cluster(gpus_per_worker=1), local_cluster(2, env=NO_GPU), local_cluster(1)):
         assert each.backend("nccl").communication == "nccl"
+    (gpu / "0000:02:00.0").mkdir()
+    assert local_cluster(2).backend("nccl").communication == "nccl"
+    with pytest.raises(ArgumentError, match="3 workers, which share GPU 0"):
+        local_cluster(3).backend("nccl")
 
 
 def test_the_gpus_of_each_worker(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +142,10 @@ def test_the_gpus_of_each_worker(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert seen(gpus_per_worker=2) == ["0,1", "2,3"]
     assert seen(workers=1, gpus_per_worker=3) == ["0,1,2"]
     assert seen(gpus_per_worker=0) == ["-1", "-1"]
+    assert seen(workers=3) == ["0", "1", "2"]
+    assert seen(workers=6) == ["0", "1", "2", "3", "4", "0"]
+    assert seen(workers=2, env={"CUDA_VISIBLE_DEVICES": "4,2,1"}) == ["4", "2"]
+    assert "CUDA_VISIBLE_DEVICES" not in local_cluster(1).environment(0)
     left = local_cluster((1, 2), gpus_per_worker=2).without(0, 1)
     assert left is not None
     assert left.environment(0)["CUDA_VISIBLE_DEVICES"] == "2,3"

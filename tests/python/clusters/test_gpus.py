@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.clusters.resources import visible_gpus
+from tfdistr.utils.gpus import visible_gpus
 
 pytestmark = [
     pytest.mark.skipif(not visible_gpus({}), reason="needs a GPU of NVIDIA"),

@@ -13,7 +13,6 @@ import pytest
 
 import tfdistr
 from tfdistr._version import __version__
-from tfdistr.clusters.resources import visible_gpus
 from tfdistr.clusters.ssh import cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
 from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
@@ -23,6 +22,7 @@ from tfdistr.clusters.ssh.workers import Tunnels
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.network.ports import free_ports
+from tfdistr.utils.gpus import visible_gpus
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -59,7 +59,9 @@ def test_what_carries_the_gradients() -> None:
     assert str(cluster.backend("mpi")) == "communication: mpi, because the caller asked for it"
     assert cluster.backend("auto").cluster is cluster
     tunnels = ssh_cluster(["a", "b"], tunnels=True)
-    assert str(tunnels.backend("auto")) == "communication: ring, because ssh tunnels do not carry MPI"
+    assert (
+        str(tunnels.backend("auto")) == "communication: ring, because ssh tunnels carry neither MPI nor NCCL"
+    )
     with pytest.raises(ArgumentError, match='communication="mpi" needs connections from host') as caught:
         tfdistr.distributed_fit(
             lambda: None,
@@ -68,6 +70,8 @@ def test_what_carries_the_gradients() -> None:
             strategy=tfdistr.multi_worker_mirrored(communication="mpi"),
         )
     assert caught.value.received == "ssh_cluster() with tunnels=True"
+    with pytest.raises(ArgumentError, match='communication="nccl" needs connections from host to host'):
+        tunnels.backend("nccl")
     with pytest.raises(ArgumentError, match="needs parameter servers"):
         tfdistr.distributed_fit(lambda: None, np.ones((2, 1)), cluster=cluster, strategy="parameter_server")
 
@@ -219,7 +223,11 @@ def test_hosts_on_which_workers_cannot_start(
 
 @pytest.mark.parametrize(
     ("each", "seen"),
-    [(2, ["0,1", "2,3", "GPU-7,GPU-8", "GPU-9,GPU-10"]), (0, ["-1"] * 4), (None, [None] * 4)],
+    [
+        (2, ["0,1", "2,3", "GPU-7,GPU-8", "GPU-9,GPU-10"]),
+        (0, ["-1"] * 4),
+        (None, ["0", "1", "GPU-7", "GPU-8"]),
+    ],
 )
 def test_each_worker_sees_its_own_gpus(
     each: int | None, seen: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -148,7 +148,7 @@ def refusing(tmp_path: Path) -> Iterator[str]:
         "import socket, sys\nlistener = socket.socket(socket.AF_UNIX)\nlistener.bind(sys.argv[1])\n"
         "listener.listen()\nprint(flush=True)\n"
         "while True:\n    client, _ = listener.accept()\n    client.recv(1 << 20)\n"
-        "    client.sendall(b'{\"refused\": \"it is tired\"}\\n')\n    client.close()\n"
+        '    client.sendall(b\'{"refused": "it is tired"}\\n\')\n    client.close()\n'
     )
     with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -186,8 +186,8 @@ def test_no_fork_is_asked_for_where_the_working_directory_was_removed(
          "TensorFlow has set up its devices in the fork server"),
         ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
          "1 thread more than after the imports run in the fork server"),
-        ("os.symlink('/dev/null', d + '/x'); child.os.readlink = lambda f: '/dev/nvidia0'",
-         "the fork server uses a GPU, which a fork cannot"),
+        ("child.os.readlink = lambda f: '/dev/nvidiactl'", "the fork server uses a GPU, which a fork cannot"),
+        ("child.os.readlink = lambda f: '/dev/dxg'", "the fork server uses a GPU, which a fork cannot"),
     ],
 )  # fmt: skip
 def test_what_must_be_at_rest(tmp_path: Path, prepare: str, reason: str) -> None:

@@ -15,8 +15,8 @@ import warm
 from paths import PROGRAMS
 
 import tfdistr
-from tfdistr.clusters.resources import visible_gpus
 from tfdistr.network.ports import free_ports
+from tfdistr.utils.gpus import visible_gpus
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 #: Has workers see no GPU. Where there is none they need no fork server of their own.

@@ -20,6 +20,7 @@ from tfdistr.rendezvous.slurm_step import (
     expand_hostlist,
     is_slurm_task,
     place_in_step,
+    place_on_node,
     slurm_cluster_from_env,
 )
 
@@ -141,6 +142,14 @@ def test_who_is_a_task(environ: dict[str, str], expected: tuple[int, int] | None
     assert place_in_step(environ) == expected
     config = slurm_cluster_from_env(environ)
     assert (config and (config.worker_index, config.num_workers)) == expected
+
+
+def test_the_place_on_a_node_decides_which_gpu_a_task_takes() -> None:
+    assert place_on_node(TASK) == (1, 2)
+    assert place_on_node(TASK | {"SLURM_NODEID": "2", "SLURM_LOCALID": "0"}) == (0, 1)
+    assert place_on_node(TASK | {"SLURM_GPUS_PER_TASK": "1"}) is None  # it has its own
+    assert place_on_node(TASK | {"SLURM_LOCALID": "7"}) is None  # the error comes with the cluster
+    assert place_on_node({}) is None
 
 
 def test_tf_config_comes_before_slurm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,10 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning():
 def test_other_errors_at_the_start_are_passed_on(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(chief="a:1", worker=["b:2"])[1].to_json())
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    held = "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory"
+    error = start_error(tf.errors.InternalError(None, None, f"{held}\nmore"), resolver, 5.0)
+    assert (error.message, error.received) == ("worker 0 (b:2) cannot use its GPU.", held)
+    assert "nvidia-smi" in error.fix
     error = start_error(RuntimeError("no such device\nand more"), resolver, 5.0)
     assert str(error).splitlines()[:2] == [
         "Not all workers of the cluster joined within 5 s.",

@@ -183,5 +183,8 @@ def test_last_lines_are_not_those_about_cuda(tmp_path: Path) -> None:
     path = tmp_path / "log"
     about = "E0000 00:00:1795953295.859829     788 cuda_platform.cc:52] failed call to cuInit: INTERNAL"
     first = "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
-    path.write_text("\n".join([first, "E0000 of mine", about, ""]))
+    old = (
+        "2024-12-25 21:29:38.187942: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] Unable to"
+    )
+    path.write_text("\n".join([first, "E0000 of mine", about, old, ""]))
     assert last_lines(path, 2) == ["E0000 of mine"]

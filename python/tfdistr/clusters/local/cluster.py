@@ -14,16 +14,8 @@ import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
 from tfdistr.clusters.cluster import Cluster, EngineCluster, number_of
-from tfdistr.clusters.environment import check_env, unset, worker_defaults
-from tfdistr.clusters.resources import (
-    GROWTH,
-    VISIBLE,
-    check_cores,
-    gpus_of_workers,
-    share_of,
-    too_few_gpus,
-    visible_gpus,
-)
+from tfdistr.clusters.environment import check_env, worker_defaults
+from tfdistr.clusters.resources import check_cores, share_of
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.collectives.mpi.world import no_mpi
 from tfdistr.errors import ArgumentError, ClusterStartError, TfdistrError
@@ -34,6 +26,7 @@ from tfdistr.r.functions import environment_of_r_worker, r_worker_command
 from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int
+from tfdistr.utils.gpus import NO_GPU, VISIBLE, gpus_of_workers, too_few_gpus, visible_gpus
 from tfdistr.utils.processes import PARENT
 
 log = logging.getLogger("tfdistr")
@@ -57,7 +50,7 @@ class LocalCluster(EngineCluster):
     workers: int = argument(check_int, "workers", default=2)
     ps: int = argument(check_int, "ps", default=0, minimum=0)
     warm: bool = argument(check_bool, "warm", default=True)
-    gpus: tuple[str, ...] = ()  # CUDA_VISIBLE_DEVICES of each worker; empty if all see all
+    gpus: tuple[str, ...] = ()  # CUDA_VISIBLE_DEVICES of each worker; empty if all see the same
     fewest: int | None = None  # with how few workers a job may train; None if their number is fixed
 
     spans_hosts: ClassVar[bool] = False
@@ -74,7 +67,7 @@ class LocalCluster(EngineCluster):
         if communication == "nccl" and (shared := self.shared_gpus()):
             raise ArgumentError(
                 'communication="nccl" needs a GPU for each worker.',
-                received=f"{self.workers} workers, which all see GPU {', '.join(shared)}",
+                received=f"{self.workers} workers, which share GPU {', '.join(shared)}",
                 fix='Pass cluster=local_cluster(gpus_per_worker=1), or strategy="multi_worker_mirrored".',
             )
         return super().requested_backend(communication)
@@ -134,12 +127,12 @@ class LocalCluster(EngineCluster):
         """The environment variables of worker ``index`` that are added to the variables of this process."""
         share = share_of(index, self.workers, self.cores_per_worker)
         own = {VISIBLE: self.gpus[index]} if self.gpus else {}
-        shared = unset(GROWTH) if self.shared_gpus() else {}
-        return {**shared, **self.common_environment(), **share, **own}
+        return {**self.common_environment(), **share, **own}
 
     def shared_gpus(self) -> tuple[str, ...]:
         """The GPUs that several workers see."""
-        return visible_gpus(self.env or {}) if self.workers > 1 and not self.gpus else ()
+        seen = self.gpus or visible_gpus(self.env or {}) * self.workers
+        return tuple(gpu for gpu in dict.fromkeys(seen) if gpu != NO_GPU and seen.count(gpu) > 1)
 
     def without(self, worker: int, min_workers: int) -> LocalCluster | None:
         """This cluster without a lost worker; None if fewer than ``min_workers`` workers would be left."""
@@ -197,10 +190,10 @@ def local_cluster(
             default the workers share all cores that this process can use, fairly; with fewer cores than
             workers, several workers share a core.
         gpus_per_worker: The number of GPUs of each worker, which sees only its own, of those that this
-            process sees (or that ``env`` makes visible). 0 hides all GPUs. By default every worker sees all.
+            process sees (or that ``env`` makes visible). 0 hides all GPUs. By default each of several workers
+            sees one GPU, in turn if there are fewer GPUs than workers, and one worker sees all.
         env: Environment variables for the workers, text to text, added to the variables of this process.
-            Workers that share a GPU have TF_FORCE_GPU_ALLOW_GROWTH=true, so that each takes the memory that
-            it needs.
+            They have TF_FORCE_GPU_ALLOW_GROWTH=true, so that each takes the GPU memory that it needs.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ". A file for
             each worker has the output in any case.
         warm: Whether the workers are forks of a fork server, a process that has imported TensorFlow and
@@ -250,7 +243,7 @@ def describe_local_cluster(
     if isinstance(workers, list | tuple) and len(workers) == 2:
         fewest, workers = _check_range(workers)
     each = check_optional_int("gpus_per_worker", gpus_per_worker, minimum=0)
-    there = visible_gpus(check_env(env)) if each else ()
+    there = visible_gpus(check_env(env)) if each != 0 else ()
     by_default = max(1, len(there) // each) if each else 2
     count = check_optional_int("workers", workers) or by_default
     if each and count * each > len(there):
@@ -259,7 +252,7 @@ def describe_local_cluster(
             received=too_few_gpus(count, each, len(there)),
             fix="Ask for fewer GPUs or workers, or leave `gpus_per_worker` out.",
         )
-    gpus = () if each is None else gpus_of_workers(there, count, each)
+    gpus = gpus_of_workers(there, count, each)
     return LocalCluster(workers=count, env=env, gpus_per_worker=each, gpus=gpus, fewest=fewest, **options)
 
 

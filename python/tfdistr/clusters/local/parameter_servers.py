@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tfdistr.clusters.cluster import Cluster, Role
 from tfdistr.clusters.local.cluster import LocalCluster, launch
-from tfdistr.clusters.resources import NO_GPU, VISIBLE, visible_gpus
 from tfdistr.clusters.worker_process import WorkerProcess
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, Task, tf_config
+from tfdistr.utils.gpus import NO_GPU, VISIBLE, visible_gpus
 
 _HOST = "127.0.0.1"
 _SERVER = (sys.executable, "-P", "-m", "tfdistr.parameter_servers.server_process")

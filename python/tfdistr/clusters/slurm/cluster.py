@@ -14,7 +14,6 @@ from tfdistr.clusters.backend import Backend, mpi_library
 from tfdistr.clusters.cluster import EngineCluster, number_of, workers_of_each_host
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
-from tfdistr.clusters.resources import NO_GPU, VISIBLE
 from tfdistr.clusters.slurm.programs import (
     check_programs,
     cores_of_allocation,
@@ -30,6 +29,7 @@ from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_int, check_optional_int, check_text
+from tfdistr.utils.gpus import NO_GPU, VISIBLE
 
 # The script of a job, where the user gives none.
 _SCRIPT = """\

@@ -17,7 +17,6 @@ from tfdistr.clusters.cluster import EngineCluster, number_of, workers_of_each_h
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.remote_worker import RemoteWorker
-from tfdistr.clusters.resources import VISIBLE, gpus_of_workers, too_few_gpus
 from tfdistr.clusters.ssh.host_facts import versions
 from tfdistr.clusters.ssh.survey import (
     CONNECT,
@@ -42,6 +41,7 @@ from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool, check_int
+from tfdistr.utils.gpus import VISIBLE, gpus_of_workers, too_few_gpus
 
 # sshd drops connections at random if more than 10 of them have not logged in yet.
 _AT_ONCE = 8
@@ -100,15 +100,16 @@ class SshCluster(EngineCluster):
 
     def backend(self, communication: str) -> Backend:
         """Choose what carries the gradients; tunnels carry the ring only."""
-        if self.tunnels and communication == "mpi":
+        if self.tunnels and communication in ("mpi", "nccl"):
             raise ArgumentError(
-                'communication="mpi" needs connections from host to host, which ssh tunnels do not carry.',
+                f'communication="{communication}" needs connections from host to host, which ssh tunnels do '
+                "not carry.",
                 received="ssh_cluster() with tunnels=True",
                 fix='Pass strategy=multi_worker_mirrored(communication="ring"), or '
                 "tunnels=False if the hosts can connect to each other.",
             )
         if self.tunnels and communication == "auto":
-            return Backend("ring", self, "ssh tunnels do not carry MPI")
+            return Backend("ring", self, "ssh tunnels carry neither MPI nor NCCL")
         return super().backend(communication)
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> list[RemoteWorker]:
@@ -163,7 +164,7 @@ class SshCluster(EngineCluster):
                 answers = ask(
                     self.hosts, ssh=words_of_ssh(self.ssh), timeout=min(self.start_timeout, 3 * CONNECT),
                     ports=each, wanted=tunnels.ports if tunnels else (), names=() if tunnels else None,
-                    env=env, marker=marker, visible=(self.env or {}).get(VISIBLE), r=r,
+                    env=env, marker=marker, visible=env.get(VISIBLE), r=r,
                 )  # fmt: skip
             found = refuse(answers, here, run_dir=os.fspath(run_dir), workers_per_host=each)
             if found is not None:
@@ -184,11 +185,9 @@ class SshCluster(EngineCluster):
     def _gpus(self, answers: Sequence[Answer]) -> list[dict[str, str]]:
         """The variable with the GPUs of each worker."""
         count, each = self.workers_per_host, self.gpus_per_worker
-        if each is None:
-            return [{}] * self.workers
         for place, answer in enumerate(answers):
             there = len(answer.facts["gpus"])
-            if count * each > there:
+            if each and count * each > there:
                 error = ClusterStartError(
                     "`gpus_per_worker` times the workers of a host must be at most its visible GPUs.",
                     received=f"{answer.host}: {too_few_gpus(count, each, there)}",
@@ -196,9 +195,8 @@ class SshCluster(EngineCluster):
                 )
                 error.worker, error.host = place * count, answer.host
                 raise error
-        return [
-            {VISIBLE: own} for answer in answers for own in gpus_of_workers(answer.facts["gpus"], count, each)
-        ]
+        shares = [gpus_of_workers(answer.facts["gpus"], count, each) for answer in answers]
+        return [{VISIBLE: own[local]} if own else {} for own in shares for local in range(count)]
 
     def _lacks_ports(self, answer: Answer) -> bool:
         if self.tunnels:  # the ports must be free on all hosts
@@ -281,7 +279,7 @@ def ssh_cluster(
         cores_per_worker: The number of cores of its host for each worker, which runs as many threads. By
             default the workers of a host share its cores fairly.
         gpus_per_worker: The number of GPUs of its host for each worker, which sees only its own. 0 hides all
-            GPUs. By default every worker sees all.
+            GPUs. By default each of several workers of a host sees one, and one worker sees all.
         env: Environment variables for the workers, text to text, added to the variables of this process. The
             variables of a login, such as HOME, are those of the host. They travel through ssh, and are in no
             file and no command line.

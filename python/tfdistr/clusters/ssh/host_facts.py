@@ -119,7 +119,7 @@ def _busy(ports: list[int]) -> list[int]:
 def _gpus(visible: str | None) -> list[str]:
     """Return the visible GPUs, as in CUDA_VISIBLE_DEVICES."""
     try:
-        from tfdistr.clusters.resources import VISIBLE, visible_gpus
+        from tfdistr.utils.gpus import VISIBLE, visible_gpus
 
         return list(visible_gpus({} if visible is None else {VISIBLE: visible}))
     except Exception:  # no tfdistr, or another version: the version check names the reason

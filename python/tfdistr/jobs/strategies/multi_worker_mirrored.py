@@ -63,8 +63,8 @@ def multi_worker_mirrored(
 
     Args:
         communication: The backend for the gradients: "ring" and "nccl" (one GPU per worker) of TensorFlow,
-            "mpi", or "auto": MPI if all workers have the same MPICH, see no GPU, and can connect to each
-            other, else the ring, and the log of the chief says why.
+            "mpi", or "auto": NCCL if each worker sees a GPU of its own; MPI if none sees a GPU, all have the
+            same MPICH, and they can connect to each other; else the ring. The chief says which, and why.
         gradient_dtype: The type of the gradients between workers: "float32", or "bfloat16", which halves the
             bytes and rounds each gradient to 8 significant bits.
         start_timeout: Without ``cluster``: seconds within which all workers must have joined; by default 300.

@@ -53,6 +53,11 @@ class StepContext:
     kind: str | None = None
 
 
+def device_of_rank() -> str:
+    """Return the device on which an MPI rank computes. MPI sends from the memory of the host."""
+    return "/device:GPU:0" if tf.config.get_visible_devices("GPU") else "/device:CPU:0"
+
+
 class OneReplica(tf_internals.MultiWorkerExtended):
     """The replica, which runs on the calling thread; workers exchange values through ``Collectives``.
 
@@ -70,7 +75,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             strategy,
             cluster_resolver=resolver,
             communication_options=options,
-            devices=None if resolver else ("/device:CPU:0",),
+            devices=None if resolver else (device_of_rank(),),
         )
         #: Exchanges tensors with the peers; None if TensorFlow's own code runs.
         self.collectives = collectives

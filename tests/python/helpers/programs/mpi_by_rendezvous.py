@@ -1,8 +1,8 @@
 """A worker that becomes a rank of MPI at the rendezvous: FOLDER WHAT. WHAT is what happens to worker 1.
 
 It is "nothing", "another node" (the workers share no memory), "two hosts" (of two workers each), "no mpi",
-"a GPU" (it sees one), "killed", "killed on two hosts", "an error", or "cut" (the network, in epoch 2).
-COMMUNICATION says what carries the gradients.
+"two devices" (a second CPU stands for a GPU), "killed", "killed on two hosts", "an error", or "cut" (the
+network, in epoch 2). COMMUNICATION says what carries the gradients.
 """
 
 import json
@@ -19,6 +19,7 @@ import tfdistr
 from tfdistr.collectives import choice
 from tfdistr.collectives.mpi import agreement
 from tfdistr.errors import ClusterStartError
+from tfdistr.strategies.exact import replica
 from tfdistr.utils.shared_names import mapped_names
 
 FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
@@ -48,6 +49,10 @@ def change_start() -> None:
         agreement.node = lambda: f"node-{INDEX}"
     if WHAT.endswith("two hosts"):
         agreement.node = lambda: f"node-{INDEX // 2}"
+    if WHAT == "two devices":
+        two = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
+        replica.device_of_rank = lambda: "/device:CPU:1"
     if INDEX != 1:
         return
 
@@ -56,8 +61,6 @@ def change_start() -> None:
 
     if WHAT == "no mpi":
         choice.MpiLibrary = no_mpi
-    if WHAT == "a GPU":
-        tf.config.get_visible_devices = lambda kind=None: [kind]
 
 
 if __name__ == "__main__":

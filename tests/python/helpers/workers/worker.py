@@ -199,6 +199,7 @@ def talk() -> None:
     """Print lines, and continue when somebody has read them."""
     print(f"hello from {index}", flush=True)
     print("to stderr", file=sys.stderr, flush=True)
+    print("E0000 00:00:1795976845.919168   12690 cuda_platform.cc:52] failed call to cuInit", flush=True)
     print("10%\r100%", flush=True)
     sys.stdout.buffer.write(b"caf\xe9 [bold]x\n")
     sys.stdout.flush()

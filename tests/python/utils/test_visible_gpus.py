@@ -1,0 +1,62 @@
+"""The GPU that a process takes, and the addresses by which workers know that they share one."""
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from tfdistr.utils import gpus
+from tfdistr.utils.gpus import VISIBLE, addresses_of_gpus, take_gpu
+
+
+@pytest.mark.parametrize(
+    ("visible", "index", "workers", "taken"),
+    [
+        ("0,1,2,3", 2, 4, "2"),
+        ("0,1", 3, 4, "1"),
+        ("MIG-a,MIG-b", 1, 2, "MIG-b"),
+        ("3", 1, 2, "3"),
+        ("0,1", 0, 1, "0,1"),
+        ("", 1, 2, ""),
+    ],
+)
+def test_a_worker_takes_one_gpu_by_its_place_on_the_host(
+    visible: str, index: int, workers: int, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "_of_this_machine", lambda: ("0", "1", "2", "3"))
+    monkeypatch.setenv(VISIBLE, visible)
+    take_gpu(index, workers)
+    assert gpus.os.environ[VISIBLE] == taken
+
+
+class _Cuda:
+    """NVIDIA's driver, as far as it is asked. ``failing`` is the function that fails."""
+
+    def __init__(self, failing: str = "") -> None:
+        self._failing = failing
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: 100 if name == self._failing else self._call(name, *arguments)
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        if name == "cuDeviceGetCount":
+            arguments[0]._obj.value = 2
+        if name == "cuDeviceGet":
+            arguments[0]._obj.value = arguments[1]
+        if name == "cuDeviceGetPCIBusId":
+            arguments[0].value = f"0000:{arguments[2].value + 1}B:00.0".encode()
+        return 0
+
+
+@pytest.mark.parametrize("failing", ["", "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetPCIBusId"])
+def test_the_addresses_of_the_gpus_of_a_process(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: _Cuda(failing))
+    assert addresses_of_gpus() == (() if failing else ("0000:1B:00.0", "0000:2B:00.0"))
+
+
+def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    assert addresses_of_gpus() == ()
