@@ -7,14 +7,14 @@
 # Everything that the functions need, for restore_functions().
 #
 # functions: A named list of functions; some may be NULL.
-# Returns: a list with `functions`, `globals` (variables for the global environment) and `packages` (packages
-#   to attach, in this order).
+# Returns: a list with `functions`, `globals` (variables for the global environment), `packages` (packages
+#   to attach, in this order) and `state` (changed variables of packages, see R/package_state.R).
 capture_functions <- function(functions) {
   used <- new_used()
-  visit(functions, used)
+  for (name in names(functions)) visit(functions[[name]], used, name)
   attached <- sub("^package:", "", grep("^package:", search(), value = TRUE))
   parts <- copy_value(list(functions = functions, globals = used$globals), used)
-  c(parts, list(packages = rev(attached)))
+  c(parts, list(packages = rev(attached), state = package_state(used$of_packages)))
 }
 
 # Puts the result of capture_functions() into this process. Returns the functions.
@@ -22,14 +22,16 @@ restore_functions <- function(captured) {
   for (package in setdiff(captured$packages, .packages())) {
     suppressPackageStartupMessages(library(package, character.only = TRUE))
   }
+  restore_package_state(captured$state)
   list2env(captured$globals, globalenv())
   captured$functions
 }
 
 # The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
-# values of variables in the global environment, or in a database that attach() put behind it.
+# values of variables in the global environment, or in a database that attach() put behind it; `of_packages`
+# has the names of variables for each package.
 new_used <- function() {
-  rlang::env(frames = list(), names = list(), globals = list())
+  rlang::env(frames = list(), names = list(), globals = list(), of_packages = list())
 }
 
 # Records a variable of a frame. Returns whether it is new.
@@ -56,27 +58,41 @@ which_env <- function(env, envs) {
 }
 
 # Records in `used` the variables that a value needs: a function, a formula, or a list or an environment (an
-# R6 object) with functions or formulas in it.
-visit <- function(value, used) {
+# R6 object) with functions or formulas in it. `path` is the user's name of the value.
+visit <- function(value, used, path) {
   if (is_python(value)) {
     return(invisible())
   }
+  if (is_handle(value)) with_conditions(core()$refuse_handle(path, class(value)[[1L]]), call = NULL)
   if (typeof(value) == "closure") {
-    # findGlobals() warns where `...` belongs to an enclosing function.
-    names <- suppressWarnings(codetools::findGlobals(value, merge = FALSE))
-    for (name in names$functions) visit_variable(name, environment(value), "function", used)
-    if ("..." %in% all.names(body(value))) names$variables <- c(names$variables, "...")
-    for (name in names$variables) visit_variable(name, environment(value), "any", used)
+    visit_names(value, used)
   } else if (inherits(value, "formula")) {
     for (name in all.vars(value)) visit_variable(name, environment(value), "any", used)
   } else if (is.list(value) && !is.data.frame(value)) {
-    for (part in unclass(value)) visit(part, used)
+    value <- unclass(value)
+    Map(visit, value, list(used), part_names(path, value))
   } else if (is.environment(value) && !is_shared(value)) {
     for (name in ls(value, all.names = TRUE)) {
-      if (!bindingIsActive(name, value) && add_variable(used, value, name)) visit(value_of(name, value), used)
+      if (!bindingIsActive(name, value) && add_variable(used, value, name)) {
+        visit(value_of(name, value), used, paste0(path, "$", name))
+      }
     }
   }
   invisible()
+}
+
+# Whether a value belongs to this process: an external pointer, or a connection other than the standard ones.
+is_handle <- function(value) {
+  typeof(value) == "externalptr" || inherits(value, "connection") && as.integer(value) > 2L
+}
+
+visit_names <- function(fun, used) {
+  # findGlobals() warns where `...` belongs to an enclosing function.
+  names <- suppressWarnings(codetools::findGlobals(fun, merge = FALSE))
+  for (name in names$functions) visit_variable(name, environment(fun), "function", used)
+  if ("..." %in% all.names(body(fun))) names$variables <- c(names$variables, "...")
+  for (name in names$variables) visit_variable(name, environment(fun), "any", used)
+  for (place in qualified_names(body(fun))) visit_package(place[[2L]], place[[1L]], used)
 }
 
 visit_variable <- function(name, env, mode, used) {
@@ -84,7 +100,7 @@ visit_variable <- function(name, env, mode, used) {
     env <- parent.env(env)
   }
   if (is_shared(env)) {
-    return(invisible())
+    return(visit_package(name, package_of(name, env), used))
   }
   if (is_keras3_class(name, env)) {
     return(visit_keras3_class(name, env, used))
@@ -92,7 +108,7 @@ visit_variable <- function(name, env, mode, used) {
   on_search_path <- !is.na(which_env(env, lapply(search(), as.environment)))
   value <- value_of(name, env)
   new <- if (on_search_path) add_global(used, name, value) else add_variable(used, env, name)
-  if (new) visit(value, used)
+  if (new) visit(value, used, name)
 }
 
 # Classes of keras3 (`Layer()`, `Model()`, `Callback()`) are promises in the frame of a function. The promise
@@ -108,8 +124,8 @@ is_keras3_class <- function(name, frame) {
 visit_keras3_class <- function(name, frame, used) {
   if (add_variable(used, frame, name)) {
     for (part in keras3_class_parts) add_variable(used, frame, part)
-    visit(frame$members, used)
-    visit(frame$private, used)
+    visit(frame$members, used, name)
+    visit(frame$private, used, name)
     for (name in all.vars(frame$inherit)) visit_variable(name, frame$parent_env, "any", used)
     if (name != frame$classname) visit_keras3_class(frame$classname, frame, used)
   }

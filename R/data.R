@@ -110,8 +110,8 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
 # Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
 # can't hold is an error of the core (r/values.py).
 #
-# factors: What a factor becomes: "text"; the "numbers" of its classes, from 0; or "classes": these numbers
-# and the names, by which the core matches later data.
+# factors: What a factor becomes: "text", or "classes": the numbers of its classes, from 0, and their names, by
+#   which the core matches later data.
 python_data <- function(value, name, call = rlang::caller_env(), factors = "text") {
   if (is.null(value) || is_python(value)) {
     value
@@ -148,9 +148,14 @@ python_arrow <- function(value, name, call) {
   with_conditions(core()$from_address(nanoarrow::nanoarrow_pointer_addr_chr(stream), name), call = call)
 }
 
-# The inputs of a model. The core matches the columns of a matrix by their names.
+# The inputs of a model.
 python_inputs <- function(value, name, call = rlang::caller_env()) {
   warn_of_missing(value, name)
+  python_columns(value, name, call)
+}
+
+# Data with names of columns, also of those of a matrix, by which the core matches them.
+python_columns <- function(value, name, call = rlang::caller_env()) {
   names <- if (is.matrix(value) && (is.numeric(value) || is.logical(value))) colnames(value)
   made <- python_data(value, name, call)
   if (is.null(names) || anyDuplicated(names) || !all(nzchar(names))) {
@@ -165,12 +170,13 @@ python_targets <- function(value, name, call = rlang::caller_env()) {
 }
 
 python_array <- function(value, name, call, factors = "text") {
-  if (is.factor(value) && factors == "classes") {
-    numbers <- python_array(value, name, call, "numbers")
-    return(core()$Classes(numbers, reticulate::tuple(as.list(levels(value)))))
-  }
   if (is.factor(value)) {
-    value <- factor_values(value, factors == "numbers")
+    made <- factor_values(value, factors == "classes")
+    if (factors == "classes") {
+      numbers <- python_array(made, name, call)
+      return(core()$Classes(numbers, reticulate::tuple(as.list(levels(value)))))
+    }
+    value <- made
   }
   if (!(is.numeric(value) || is.logical(value) || is.character(value)) || is.object(value)) {
     classes <- unique(c(class(value), methods::is(value)))
@@ -225,7 +231,7 @@ data_function <- function(fun) {
 # A batch of a generator: an unnamed list is (x, y) or (x, y, sample_weight), anything else is x.
 python_batch <- function(batch) {
   if (!is.null(batch)) {
-    python_parts(batch, "the batch", python_data, \(...) python_data(..., factors = "numbers"))
+    python_parts(batch, "the batch", python_columns)
   }
 }
 

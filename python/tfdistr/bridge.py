@@ -77,6 +77,7 @@ NAMES = {
     "from_address": "data.readers.arrow_tables",
     "refuse_class": "r.values",
     "refuse_encoding": "r.values",
+    "refuse_handle": "r.values",
     "refuse_missing": "r.values",
     "Pull": "data.pipeline.batch_objects",
     "run_fit": "jobs.run",

@@ -131,3 +131,57 @@ test_that("a class like those of keras3 is made again, from the parts of its fra
   expect_match(there, "^[0-9]+ thing w$")
   expect_false(startsWith(there, paste0(Sys.getpid(), " ")))
 })
+
+# A package with a state, in a library of its own, for as long as the test runs.
+local_package <- function(name, code, frame = parent.frame()) {
+  folder <- withr::local_tempdir(.local_envir = frame)
+  dir.create(file.path(folder, "source", "R"), recursive = TRUE)
+  writeLines(c(paste("Package:", name), "Version: 1.0"), file.path(folder, "source", "DESCRIPTION"))
+  writeLines("exportPattern('^[a-z]')", file.path(folder, "source", "NAMESPACE"))
+  writeLines(code, file.path(folder, "source", "R", "code.R"))
+  arguments <- c("CMD", "INSTALL", "--no-test-load", paste0("--library=", folder), file.path(folder, "source"))
+  system2(file.path(R.home("bin"), "R"), arguments, stdout = FALSE, stderr = FALSE)
+  withr::local_envvar(R_LIBS = paste(c(folder, .libPaths()), collapse = ":"), .local_envir = frame)
+  loadNamespace(name, folder)
+  withr::defer(unloadNamespace(name), envir = frame)
+}
+
+test_that("the state of a package goes along, where a function of the job reads it", {
+  local_package("tfdistrStateful", c(
+    "settings <- new.env(); settings$units <- 5L; settings$gone <- TRUE; settings$open <- NULL",
+    "limit <- 1",
+    "counter <- local({ count <- 0; function(by = 0) count <<- count + by })",
+    "set <- function(units) { settings$units <- units; settings$open <- textConnection('a'); rm('gone', envir = settings) }",
+    "read <- function() c(settings$units, limit, counter(), exists('gone', settings), is.null(settings$open))"
+  ))
+  by_name <- function() tfdistrStateful::read()
+  own <- getExportedValue("tfdistrStateful", "read")
+  expect_length(capture_functions(list(model = by_name))$state, 0L)
+  expect_identical(result_elsewhere(capture_functions(list(model = by_name))), c(5, 1, 0, 1, 1))
+
+  getExportedValue("tfdistrStateful", "set")(8L)
+  getExportedValue("tfdistrStateful", "counter")(3)
+  utils::assignInNamespace("limit", 2, "tfdistrStateful")
+  # A connection does not go along: each process has its own.
+  expect_identical(result_elsewhere(capture_functions(list(model = own))), c(8, 2, 3, 0, 1))
+  expect_identical(result_elsewhere(capture_functions(list(model = by_name))), c(8, 2, 3, 0, 1))
+})
+
+test_that("connections and external pointers are refused by the name of their variable", {
+  place <- file(withr::local_tempfile(), "w")
+  withr::defer(close(place))
+  holder <- new.env()
+  holder$places <- list(1, place)
+  refused <- function(fun, name) {
+    expect_error(
+      capture_functions(list(model = fun)), paste0("`", name, "`, which a function for the workers uses"),
+      class = "tfdistr_error_argument", fixed = TRUE
+    )
+  }
+  refused(function() writeLines("a", place), "place")
+  refused(function() writeLines("a", holder$places[[2L]]), "holder$places[[2]]")
+  pointer <- methods::new("externalptr")
+  refused(function() identity(pointer), "pointer")
+  output <- stderr() # each process has its own
+  expect_named(capture_functions(list(model = function() cat("a", file = output)))$functions, "model")
+})

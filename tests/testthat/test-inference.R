@@ -202,6 +202,30 @@ test_that("later data has the columns and the classes of the training, whatever 
   expect_error(predict(fit, named[, 1:4]), "no column 'x5' among", class = "tfdistr_error_argument")
 })
 
+test_that("batches of a generator have the columns and the classes of the first one, and so has later data", {
+  pets <- factor(rep(c("cat", "dog", "owl"), 20))
+  named <- `colnames<-`(x, paste0("x", 1:5))
+  batches <- function(reorder) {
+    number <- 0L
+    function() {
+      number <<- number + 1L
+      rows <- if (number %% 2L) 1:30 else which(pets != "cat")
+      y <- if (reorder) droplevels(pets[rows]) else pets[rows]
+      list(named[rows, if (reorder && number %% 2L == 0L) 5:1 else 1:5], y)
+    }
+  }
+  train <- function(data, cluster = NULL) {
+    distributed_fit(
+      model, data, steps_per_epoch = 2, epochs = 2, seed = 1, verbose = 0, cluster = cluster,
+      validation_data = list(named[, 5:1], factor(pets, c("owl", "dog", "cat")))
+    )
+  }
+  fit <- train(batches(TRUE), local_cluster(2))
+  expect_equal(fit$history, train(batches(FALSE))$history, tolerance = 1e-6)
+  later <- evaluate(fit, named[, 5:1], factor(pets, c("owl", "cat", "dog")))$loss
+  expect_equal(later, fit$history$val_loss[[2L]], tolerance = 1e-6)
+})
+
 test_that("set.seed() determines the seed that is not given", {
   withr::local_preserve_seed()
   seed_after <- function(seed) {

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.arrow_tables import array_of, is_arrow
-from tfdistr.data.trees import Array, leaves, replaced
+from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 
 Levels = Mapping[str, tuple[str, ...]]
@@ -52,6 +52,41 @@ class Form:
     columns: tuple[str, ...] | None = None
     targets: bool | None = None
     levels: Levels = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Sequence[Any]) -> Form:
+        """Return the form of a batch, or of all examples: inputs, and perhaps targets and weights."""
+        levels = levels_of(parts[1]) if len(parts) > 1 else {}
+        return cls(column_names(parts[0]), len(parts) > 1, levels)
+
+    def of_batches(self, first: Sequence[Any]) -> Form:
+        """Return the form of batches, of which this may not know all: then the first one has the rest."""
+        if self.targets is not None:
+            return self
+        form = Form.of(first)
+        return form if self.columns is None else replace(form, columns=self.columns)
+
+    def or_else(self, other: Form) -> Form:
+        """Return this form if it is known, else the other one."""
+        return self if self.targets is not None or self.columns is not None else other
+
+    def matched(self, parts: Sequence[Any], name: str) -> list[Any]:
+        """Return inputs, and perhaps targets and weights, that match; see `inputs` and `coded`."""
+        x, *others = parts
+        if others:
+            others[0] = self.coded(others[0], "y" if name == "x" else name)
+        return [self.inputs(x, name), *others]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the form in JSON types."""
+        levels = {f"y{path}": list(names) for path, names in self.levels.items()}
+        return {"columns": list(self.columns or ()), "targets": self.targets, "levels": levels}
+
+    @classmethod
+    def from_dict(cls, parts: Mapping[str, Any]) -> Form:
+        """Return the form that ``to_dict`` returned."""
+        levels = {path.removeprefix("y"): tuple(names) for path, names in parts["levels"].items()}
+        return cls(tuple(parts["columns"]) or None, parts["targets"], levels)
 
     def inputs(self, x: Any, name: str) -> Any:
         """Return inputs with the columns of the training, in its order, if they have names.
@@ -102,12 +137,11 @@ class Form:
         Raises:
             ArgumentError: A class was not in the training, or there were no classes.
         """
+        parts = [self.coded(part, name, path + key) for key, part in _parts(y).items()]
         if isinstance(y, Columns):
-            return Columns(self.coded(y.columns, name, path))
-        if isinstance(y, Mapping):
-            return {key: self.coded(part, name, f"{path}[{key!r}]") for key, part in y.items()}
-        if isinstance(y, tuple):
-            return tuple(self.coded(part, name, f"{path}[{place}]") for place, part in enumerate(y))
+            return Columns(dict(zip(y.columns, parts, strict=True)))
+        if isinstance(y, Mapping | tuple):
+            return dict(zip(y, parts, strict=True)) if isinstance(y, Mapping) else tuple(parts)
         names = self.levels.get(path)
         if isinstance(y, Classes):
             return self._recoded(y, names, name + path)
@@ -143,10 +177,33 @@ class Form:
         return Classes(codes[numbers], names)
 
 
-def levels_of(y: Any) -> dict[str, tuple[str, ...]]:
+def levels_of(y: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     """Return the names of the classes of each target that is a factor, by its path."""
-    parts = replaced(y, lambda part: part.columns if isinstance(part, Columns) else part)
-    return {path: part.names for path, part in leaves(parts) if isinstance(part, Classes)}
+    if isinstance(y, Classes):
+        return {path: y.names}
+    found: dict[str, tuple[str, ...]] = {}
+    for key, part in _parts(y).items():
+        found |= levels_of(part, path + key)
+    return found
+
+
+def with_classes(y: Any, levels: Levels, path: str = "") -> Any:
+    """Return arrays of targets with the names of their classes; see `levels_of`."""
+    if path in levels:
+        return Classes(y, levels[path])
+    parts = {key: with_classes(part, levels, path + key) for key, part in _parts(y).items()}
+    if isinstance(y, Mapping):
+        return dict(zip(y, parts.values(), strict=True))
+    return tuple(parts.values()) if isinstance(y, tuple) else y
+
+
+def _parts(y: Any) -> dict[str, Any]:
+    """Return the parts of targets by their paths. An only column is the target itself, whatever its name."""
+    if isinstance(y, Columns):
+        return {"" if len(y.columns) == 1 else f"[{key!r}]": part for key, part in y.columns.items()}
+    if isinstance(y, Mapping):
+        return {f"[{key!r}]": part for key, part in y.items()}
+    return {f"[{place}]": part for place, part in enumerate(y)} if isinstance(y, tuple) else {}
 
 
 def _listed(names: Sequence[str]) -> str:

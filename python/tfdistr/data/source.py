@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.datasets import Dataset
-from tfdistr.data.form import Classes, Form, Levels, Matrix, column_names, columns_of, levels_of
+from tfdistr.data.form import (
+    Classes,
+    Form,
+    Levels,
+    Matrix,
+    column_names,
+    columns_of,
+    levels_of,
+    with_classes,
+)
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
 from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_arrow, refuse_dataset
 from tfdistr.data.trees import Array, Tree, leaves, replaced
@@ -52,6 +61,18 @@ class Arrays:
     def rows(self, first: int, end: int) -> Arrays:
         """Return the examples from number ``first`` to before number ``end``."""
         return Arrays(replaced(self.parts, lambda array: array[first:end]), self.columns, self.levels)
+
+    def matched(self, form: Form, name: str) -> Arrays:
+        """Return these examples with the columns and the numbers of the classes of another form."""
+        if form.targets is None or (form.columns, form.levels) == (self.columns, self.levels):
+            return self
+        x, *others = self.parts
+        if self.columns is not None and isinstance(x, np.ndarray):
+            x = Matrix(x, self.columns)
+        if others:
+            others[0] = with_classes(others[0], self.levels)
+        made = [as_arrays(part, name) for part in form.matched([x, *others], name)]
+        return Arrays(tuple(made), self.columns and form.columns, form.levels)
 
 
 def pack_parts(parts: tuple[Tree, ...]) -> Tree:

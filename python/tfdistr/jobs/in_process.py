@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.data.source import form_of
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
@@ -167,5 +166,5 @@ def _result(job: Job, trained: Training, place: AsWorker | AsChiefOfServers) -> 
         workers=[worker],
         run_dir=None,
         trained=_trained(job, trained),
-        form=form_of(job.data),
+        form=trained.form,
     )  # fmt: skip

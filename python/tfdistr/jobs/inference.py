@@ -107,8 +107,7 @@ def predict(
             model = build_model(job)  # without a strategy
     beside = folder.parent if folder is not None and folder.parent.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tfdistr-", dir=beside) as scratch, job.settings.used():
-        context = job.context(training=False)
-        write_predictions(model, job.source, context, job.steps_per_epoch, Path(scratch))
+        write_predictions(model, job, Path(scratch))
         return _collect(Path(scratch), folder, as_parquet)
 
 
@@ -183,7 +182,7 @@ def _job(
     job = make_job(
         recipe, source, num_workers=place.shares, batch_size=batch_size, steps_per_epoch=wanted,
         seed=result.params["seed"], shuffle=False, task=task, state=state,
-        settings=result._trained.settings, **settings,
+        settings=result._trained.settings, form=result._form, **settings,
     )  # fmt: skip
     return job, place
 

@@ -15,7 +15,6 @@ from tfdistr.checkpoint.lock import lock_variable
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.clusters.backend import Backend, write_backend
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.data.source import form_of
 from tfdistr.errors import (
     CheckpointError,
 )
@@ -23,7 +22,7 @@ from tfdistr.jobs.caller import Caller, WorkerProgram
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.restarts import Attempts, ask_to_stop
-from tfdistr.jobs.result_files import builder, load_history, load_state, load_ways
+from tfdistr.jobs.result_files import builder, load_form, load_history, load_state, load_ways
 from tfdistr.jobs.resume import note_result, result_of_run
 from tfdistr.jobs.run_dir import remove_temporary
 from tfdistr.jobs.summary import Summary
@@ -142,7 +141,7 @@ def _result(
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
         trained=LazyModel(job.model, lambda: load_state(run_dir), build, settings=job.settings),
-        form=form_of(job.data),
+        form=load_form(run_dir),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from tfdistr.data.form import Form
 from tfdistr.errors import CheckpointError
 from tfdistr.jobs.documents import write_document
 from tfdistr.schemas import read, schema_id
@@ -43,7 +44,7 @@ def save_training(training: Training, run_dir: Path) -> None:
             file.write(training.described.encode())
     names = ("history", "seconds", "communication", "differences")
     summary = {name: getattr(training, name) for name in names}
-    summary |= {"tuning": describe_tuning(), "model": digest}
+    summary |= {"tuning": describe_tuning(), "model": digest, "form": training.form.to_dict()}
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
 
@@ -57,6 +58,11 @@ def load_ways(run_dir: Path) -> dict[str, Any]:
     """Read how the chief has trained, as ``save_training`` wrote it, for the ``params`` of the result."""
     summary = _summary(run_dir)
     return {name: summary[name] for name in ("communication", "tuning", "differences")}
+
+
+def load_form(run_dir: Path) -> Form:
+    """Read the form of the data, as ``save_training`` wrote it."""
+    return Form.from_dict(_summary(run_dir)["form"])
 
 
 def builder(run_dir: Path) -> Callable[[], keras.Model] | None:

@@ -187,6 +187,7 @@ class _Chief:
             described=describe_model(trained) if isinstance(job.model, RFunction) else None,
             report=self._report.numbers(),
             times=parts,
+            form=data.form or job.form,
         )
 
     def _updates(self) -> OneByOne | Together:

@@ -42,7 +42,8 @@ def look_at(job: Job, kind: int) -> WorkerData:
     """Return the data of the job on the chief, with a known number of steps."""
     source, steps = _source(job, kind)
     # For several workers, ``make_data`` counts the examples if that is necessary.
-    return make_data(source, job.context(training=kind == TRAINING, num_workers=2), steps, name=_NAMES[kind])
+    context = job.context(training=kind == TRAINING, num_workers=2)
+    return make_data(source, context, steps, name=_NAMES[kind], form=job.form)
 
 
 def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
@@ -185,7 +186,7 @@ class _StepOrder:
     def _data(self, start: int) -> WorkerData:
         source, _ = _source(self._job, self._kind)
         context = self._job.context(training=self._kind == TRAINING)
-        return make_data(source, context, self._steps, start, name=_NAMES[self._kind])
+        return make_data(source, context, self._steps, start, name=_NAMES[self._kind], form=self._job.form)
 
 
 _NAMES = {TRAINING: "x", VALIDATION: "validation_data"}
@@ -193,7 +194,8 @@ _NAMES = {TRAINING: "x", VALIDATION: "validation_data"}
 
 def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _StepOrder:
     source, _ = _source(job, kind)
-    data = make_data(source, job.context(training=kind == TRAINING), steps, name=_NAMES[kind])
+    context = job.context(training=kind == TRAINING)
+    data = make_data(source, context, steps, name=_NAMES[kind], form=job.form)
     return _ByIndex(data.arrays) if data.arrays else _StepOrder(job, kind, steps)
 
 

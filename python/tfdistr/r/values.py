@@ -128,6 +128,15 @@ def refuse_missing(name: str, kind: str, missing: int, length: int) -> NoReturn:
     )
 
 
+def refuse_handle(name: str, of: str) -> NoReturn:
+    """Refuse a connection or an external pointer in a function for workers."""
+    raise ArgumentError(
+        f"`{name}`, which a function for the workers uses, belongs to this R process.",
+        received=f"an object of class {of}",
+        fix="Open it inside of the function: each worker then has its own.",
+    )
+
+
 def refuse_encoding(name: str, shown: str) -> NoReturn:
     """Refuse text with bytes that are not text in its encoding."""
     raise ArgumentError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from tfdistr.data.form import Form
 from tfdistr.data.source import Source, batches_of, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed, for_data, for_layers
@@ -182,6 +183,7 @@ class Job:
         state: The initial state of the model; None for the state from its function.
         recovery: The reaction to failures.
         settings: Keras's settings of the session.
+        form: The form of the data, as far as the session knows it.
     """
 
     model: Callable[[], Any] = attrs.field(converter=_check_model, metadata=_HIDDEN)
@@ -219,6 +221,7 @@ class Job:
     state: ModelState | None = attrs.field(default=None, metadata=_HIDDEN)
     recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)
     settings: KerasSettings = attrs.field(factory=KerasSettings.here, metadata=_HIDDEN)
+    form: Form = attrs.field(factory=Form, metadata=_HIDDEN)
 
     @property
     def functions(self) -> list[Any]:

@@ -106,6 +106,7 @@ def make_job(
         batch_size=batch_size,
         seed=drawn_seed if seed is None else seed,
         seed_given=seed is not None,
+        form=form_of(data) if form is None else form_of(data).or_else(form),
         validates_in_batches=in_batches,
         **rate,
         **arguments,

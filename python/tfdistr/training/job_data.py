@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfdistr.data.pipeline.fed_batches import FedBatches
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
-from tfdistr.data.source import Source
+from tfdistr.data.source import Arrays, Source
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job
@@ -24,6 +24,7 @@ class Reader:
 
     def __init__(self, job: Job, strategy: WorkerStrategy) -> None:
         self._job = job
+        self.form = job.form
         self._place: dict[str, Any] = {
             "num_workers": strategy.num_workers,
             "index": strategy.worker_index,
@@ -37,14 +38,18 @@ class Reader:
         context = self._job.context(training=True, **self._place)
         data = make_data(
             self._job.source, context, self._job.steps_per_epoch, start, memory=self._memory,
-            of_known_size=of_known_size,
+            of_known_size=of_known_size, form=self.form,
         )  # fmt: skip
+        self.form = data.form or self.form
         return self._alike(data, "x")
 
     def data_in_order(self, source: Source, steps: int | None, name: str = "x") -> WorkerData:
         """Data that is not shuffled, for a validation or an evaluation; ``steps`` is None for one pass."""
         context = self._job.context(training=False, **self._place)
-        return self._alike(make_data(source, context, steps, name=name, memory=self._memory), name)
+        if isinstance(source, Arrays):
+            source = source.matched(self.form, name)
+        data = make_data(source, context, steps, name=name, memory=self._memory, form=self.form)
+        return self._alike(data, name)
 
     def _alike(self, data: WorkerData, name: str) -> WorkerData:
         """Check that Python or R code yields the same first batches on all workers, but for rounding."""

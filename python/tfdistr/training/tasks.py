@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Iterator
@@ -12,12 +13,10 @@ import keras
 import tensorflow as tf
 
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.order.shard import bounds
 from tfdistr.data.pipeline import stream
 from tfdistr.data.pipeline.file_examples import FileErrors
 from tfdistr.data.pipeline.worker_data import make_data
-from tfdistr.data.source import Source
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader
@@ -37,21 +36,17 @@ def predict_job(job: Job, strategy: WorkerStrategy, run_dir: Path) -> Training:
     folder = run_dir / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     write_predictions(
-        model, job.source, job.context(training=False), job.steps_per_epoch, folder,
-        strategy.num_workers, strategy.worker_index,
+        model, job, folder, strategy.num_workers, strategy.worker_index
     )  # fmt: skip
     return Training(
         model=None, history={}, inputs=None, seconds=time.monotonic() - started, communication="none"
     )
 
 
-def write_predictions(
-    model: keras.Model, source: Source, context: WorkerContext, steps: int | None, folder: Path,
-    workers: int = 1, index: int = 0,
-) -> None:  # fmt: skip
+def write_predictions(model: keras.Model, job: Job, folder: Path, workers: int = 1, index: int = 0) -> None:
     """Write the outputs of a worker's share of the batches."""
     writer = Writer(folder, index)
-    for outputs in predictions(model, _own_batches(source, context, steps, workers, index)):
+    for outputs in predictions(model, _own_batches(job, workers, index)):
         writer.write(outputs)
     writer.flush()
 
@@ -72,19 +67,18 @@ def _in_numpy(output: Any) -> Any:
     return output.numpy() if isinstance(output, tf.Tensor) else output
 
 
-def _own_batches(
-    source: Source, context: WorkerContext, steps: int | None, workers: int, index: int
-) -> Iterator[Any]:
-    data = make_data(source, context, steps)
+def _own_batches(job: Job, workers: int, index: int) -> Iterator[Any]:
+    make = functools.partial(make_data, job.source, job.context(training=False), form=job.form)
+    data = make(job.steps_per_epoch)
     total = data.steps
     if total is None and workers > 1:
         total = data.dataset.count() if data.fed else stream.count(data.dataset)
-        data = make_data(source, context, total)
+        data = make(total)
     if total is None:
         return iter(data.dataset)
     first, end = bounds(total, workers, index)
     if first:
-        data = make_data(source, context, total, first)
+        data = make(total, first)
     return itertools.islice(data.dataset, end - first)
 
 

@@ -101,7 +101,7 @@ def _train(
         model=model, history=history_of(history), inputs=input_spec(data), seconds=seconds,
         communication=strategy.communication,
         described=describe_model(model) if isinstance(job.model, RFunction) else None, times=parts,
-        differences=list(getattr(model.distribute_strategy.extended, "differences", ())),
+        differences=list(getattr(model.distribute_strategy.extended, "differences", ())), form=reader.form,
     )  # fmt: skip
 
 

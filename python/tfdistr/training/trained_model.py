@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdistr.data.form import Form
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import check_backups
@@ -61,6 +62,7 @@ class Training:
         differences: Why the result is not that of one worker, as far as it is known.
         report: With parameter servers, the numbers of the last "worker_steps" event: ``global_step``,
             ``not_computed``, and for each worker, by its index, ``local_steps`` and ``dropped``.
+        form: The form of the data.
     """
 
     model: keras.Model | None
@@ -72,6 +74,7 @@ class Training:
     times: dict[str, float] = field(default_factory=dict, kw_only=True)
     differences: list[str] = field(default_factory=list, kw_only=True)
     report: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    form: Form = field(default_factory=Form, kw_only=True)
 
 
 def input_spec(data: WorkerData) -> Any:

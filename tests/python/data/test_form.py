@@ -1,9 +1,15 @@
 """The names of columns and classes, by which later data is matched."""
 
+import json
+
 import numpy as np
 import pytest
 
 from tfdistr.data.form import Classes, Columns, Form, Matrix
+from tfdistr.data.order.context import WorkerContext
+from tfdistr.data.pipeline.batch_objects import Pull
+from tfdistr.data.pipeline.fed_batches import FedBatches
+from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import form_of, make_source
 from tfdistr.errors import ArgumentError
 
@@ -56,7 +62,7 @@ def test_classes_have_the_numbers_of_the_training():
 def test_classes_of_several_targets_are_matched_each():
     y = {"kind": Y, "size": np.ones(4), "frame": Columns({"one": Y})}
     form = form_of(make_source(X, y))
-    assert form.levels == {"['kind']": Y.names, "['frame']['one']": Y.names}
+    assert form.levels == {"['kind']": Y.names, "['frame']": Y.names}
     part = Classes(np.array([0]), ("owl",))
     _, found = later(form, X[:1], {"kind": part, "size": np.ones(1), "frame": Columns({"one": part})})
     assert (found["kind"].tolist(), found["frame"].tolist()) == ([2], [[2.0]])
@@ -97,3 +103,52 @@ def test_columns_of_files_are_matched(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         later(form, other)
     assert (caught.value.received, caught.value.fix) == ("the columns 'a', 'c'", "Pass features=['c', 'a'].")
+
+
+def batches(*made: object, form: Form | None = None, pull: bool = True) -> FedBatches:
+    source = (lambda: Pull(made[0], iter([*made[1:], None]).__next__)) if pull else (lambda: iter(made))
+    context = WorkerContext(1, 0, None, 1, shuffle=False)
+    return make_data(source, context, name="x", form=form).dataset
+
+
+FIRST = (Matrix(X[:2], ("a", "b", "c")), Classes(np.array([0, 1]), ("cat", "dog")))
+
+
+@pytest.mark.parametrize("pull", [True, False])
+def test_later_batches_match_the_first_one(pull):
+    second = (Matrix(X[:2, ::-1], ("c", "b", "a")), Classes(np.array([0, 0]), ("dog",)))
+    found = batches(FIRST, second, pull=pull)
+    assert found.form == Form(("a", "b", "c"), True, {"": ("cat", "dog")})
+    (x, y), (other_x, other_y) = found
+    np.testing.assert_array_equal(x, other_x)
+    assert (y.numpy().tolist(), other_y.numpy().tolist()) == ([0, 1], [1, 1])
+
+
+def test_batches_match_the_training():
+    trained = form_of(make_source(Matrix(X, ("c", "b", "a")), Y))
+    ((x, y),) = batches((FIRST[0], Classes(np.array([1, 0]), ("dog", "owl"))), form=trained)
+    np.testing.assert_array_equal(x, X[:2, ::-1])
+    assert y.numpy().tolist() == [2, 1]
+    files = batches(FIRST, form=Form(("b", "a")))  # whose classes are not known
+    assert files.form == Form(("b", "a"), True, {"": ("cat", "dog")})
+    later_class = (FIRST[0], Classes(np.array([0, 0]), ("fox",)))
+    with pytest.raises(ArgumentError) as caught:
+        list(batches(FIRST, FIRST, later_class))
+    assert caught.value.received == "'fox', where the classes are 'cat', 'dog'"
+
+
+def test_examples_match_the_form_of_batches():
+    learned = Form(("c", "b", "a"), True, {"": ("owl", "dog", "cat"), "['kind']": ("owl", "dog", "cat")})
+    given = make_source(Matrix(X, ("a", "b", "c")), {"kind": Y, "size": np.ones(4)})
+    found = given.matched(learned, "validation_data")
+    np.testing.assert_array_equal(found.parts[0], X[:, ::-1])
+    assert found.parts[1]["kind"].tolist() == [2, 1, 0, 1]
+    assert Form.from_dict(json.loads(json.dumps(learned.to_dict()))) == learned
+
+
+def test_an_only_column_is_the_target():
+    form = form_of(make_source(X, Columns({"species": Y})))
+    _, found = later(form, X[:2], Classes(np.array([1, 0]), ("dog", "owl")))
+    assert found.tolist() == [2, 1]
+    _, found = later(form, X[:1], Columns({"other": Classes(np.array([0]), ("owl",))}))
+    assert found.tolist() == [[2.0]]

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.data.form import Form
 from tfdistr.data.order.context import WorkerContext, reading_of
 from tfdistr.data.order.shard import check_rows, take_rows
 from tfdistr.data.order.shuffle_order import Order
@@ -30,12 +31,15 @@ class FedBatches:
     """The batches of Python or R code, with the interface of a ``tf.data.Dataset``.
 
     Each iteration is a pass, whose number ``one_pass`` gets; if ``endless``, another pass follows each.
+    Columns and classes of all batches are those of ``form``, as far as it has some, or of the first batch.
     """
 
     def __init__(
         self, one_pass: Callable[[int], Iterator[Any]], context: WorkerContext, *, endless: bool,
-        skipped: int = 0, first: int = 0,
+        skipped: int = 0, first: int = 0, name: str = "x", form: Form | None = None,
     ) -> None:  # fmt: skip
+        self._name, self._given = name, form or Form()
+        self.form: Form | None = None
         self._one_pass, self._place, self._endless = one_pass, context.place, endless
         self._next, self._skipped = first, skipped
         self._current = self._pass()
@@ -76,7 +80,16 @@ class FedBatches:
     def _pass(self) -> Iterator[Any]:
         number = self._next
         self._next += 1
-        return map(_as_batch, self._one_pass(number))
+        return map(self._as_batch, self._one_pass(number))
+
+    def _as_batch(self, batch: Any) -> Any:
+        """Return a batch as arrays in the structure in which it was given: ``x``, or a tuple of parts."""
+        whole = isinstance(batch, tuple | list)
+        parts = [part for part in batch if part is not None] if whole else [batch]
+        if self.form is None:
+            self.form = self._given.of_batches(parts)
+        made = tuple(map(_numpy, self.form.matched(parts, self._name)))
+        return made if whole else made[0]
 
     def look(self) -> Any:
         """Return this worker's rows of the first batch."""
@@ -98,8 +111,9 @@ class FedBatches:
 
 
 def fed_batches(
-    call: Callable[[], Any], made: Any, context: WorkerContext, steps: int | None, name: str
-) -> tuple[FedBatches, int | None]:
+    call: Callable[[], Any], made: Any, context: WorkerContext, steps: int | None, name: str,
+    form: Form | None = None,
+) -> tuple[FedBatches, int | None]:  # fmt: skip
     """Return the batches of a Python object, and their number in an epoch; None if it is not known."""
     start = reading_of(context).start
     if is_py_dataset(made):
@@ -120,7 +134,8 @@ def fed_batches(
         for _ in range(first):  # as if these passes had been read
             made.on_epoch_begin()
             made.on_epoch_end()
-        return FedBatches(of_data, context, endless=True, first=first), steps or size
+        batches = FedBatches(of_data, context, endless=True, first=first, name=name, form=form)
+        return batches, steps or size
     again = not isinstance(call, GivenBatches) and not isinstance(made, Pull)  # a new one for each pass
     if steps is None and context.num_workers > 1:
         if not again:
@@ -137,7 +152,8 @@ def fed_batches(
     def of_generator(number: int) -> Iterator[Any]:
         return iter(made if not again else unread.pop() if unread else call())
 
-    return FedBatches(of_generator, context, endless=steps is not None, skipped=start), steps
+    endless = steps is not None
+    return FedBatches(of_generator, context, endless=endless, skipped=start, name=name, form=form), steps
 
 
 def _no_batch() -> ArgumentError:
@@ -146,13 +162,6 @@ def _no_batch() -> ArgumentError:
         received="an exhausted generator",
         fix="Make it yield the batches of all epochs, or pass the function that makes it.",
     )
-
-
-def _as_batch(batch: Any) -> Any:
-    """Return a batch as arrays in the structure in which it was given: ``x``, or a tuple of parts."""
-    if not isinstance(batch, tuple | list):
-        return _numpy(batch)
-    return tuple(_numpy(part) for part in batch if part is not None)
 
 
 def _numpy(value: Any) -> Any:

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.data.datasets import Dataset
+from tfdistr.data.form import Form
 from tfdistr.data.order.context import Reading, WorkerContext, not_empty, order_of, own_indices, reading_of
 from tfdistr.data.order.shard import distribute_batches, in_common_order, mark_share, rows_of_worker
 from tfdistr.data.order.shuffle_order import Order
@@ -89,6 +90,11 @@ class WorkerData:
         return isinstance(self.made, FedBatches)
 
     @property
+    def form(self) -> Form | None:
+        """The form of batches of Python or R code; None for other data."""
+        return self.made.form if isinstance(self.made, FedBatches) else None
+
+    @property
     def example(self) -> Any:
         """The first batch."""
         return self.dataset.example if isinstance(self.dataset, FedBatches) else next(iter(self.dataset))
@@ -111,23 +117,26 @@ def make_data(
     name: str = "x",
     memory: HostMemory | None = None,
     of_known_size: bool = False,
+    form: Form | None = None,
 ) -> WorkerData:
     """Make the batches of one worker, in the structure that Keras's ``fit`` gives to a step.
 
     From step ``start`` on, counted over all epochs, they are those of a stream from step 0. With ``steps``,
     those of an epoch, the data repeats as often as needed. Unless ``of_known_size``, the result has no
-    ``steps`` where a single worker has data of unknown size.
+    ``steps`` where a single worker has data of unknown size. Batches of Python or R code get the columns and
+    classes of ``form``.
     """
     start = check_int("start", start, minimum=0)
     reshuffles = isinstance(source, GivenDataset) and source.reshuffles
     reading = Reading(start, counts_readings=reshuffles, of_known_size=of_known_size)
     context = replace(context, _reading=reading)
-    return replace(_make_data(source, context, steps, name, memory), first=start)
+    return replace(_make_data(source, context, steps, name, memory, form), first=start)
 
 
 def _make_data(
-    source: Source, context: WorkerContext, steps: int | None, name: str, memory: HostMemory | None
-) -> WorkerData:
+    source: Source, context: WorkerContext, steps: int | None, name: str, memory: HostMemory | None,
+    form: Form | None,
+) -> WorkerData:  # fmt: skip
     if isinstance(source, Dataset):
         if isinstance(source, FileDataset):
             found = of_files(source, memory or HostMemory(), shuffle=context.shuffle)
@@ -145,7 +154,7 @@ def _make_data(
         return _by_index(of_arrays(source), context, steps)
     if gives_batches(source):
         context = replace(context, global_batch_size=None)
-    return _Function(source, context, steps, name).data()
+    return _Function(source, context, steps, name, form).data()
 
 
 def _by_index(found: Indexed, context: WorkerContext, steps: int | None, *, name: str = "x") -> WorkerData:
@@ -176,6 +185,7 @@ class _Function:
     context: WorkerContext
     steps: int | None
     name: str
+    form: Form | None = None
 
     @property
     def _reading(self) -> Reading:
@@ -188,7 +198,7 @@ class _Function:
         dataset = self._call()
         if is_py_dataset(dataset) or isinstance(dataset, Iterator | Pull):
             again = self.function if isinstance(self.function, GivenBatches) else self._call
-            return WorkerData(*fed_batches(again, dataset, self.context, self.steps, self.name))
+            return WorkerData(*fed_batches(again, dataset, self.context, self.steps, self.name, self.form))
         if not isinstance(dataset, tf.data.Dataset):
             raise ArgumentError(
                 f"The function `{self.name}` must return a tf.data.Dataset, a PyDataset or a generator of "

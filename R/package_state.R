@@ -1,0 +1,127 @@
+# The state of packages whose functions a job calls: variables, and environments, that differ from those of the
+# installed package. Workers load the packages anew, and get this state.
+
+# Records a variable of a package, and those that it uses if it is a function. `package` is NULL for packages
+# without state.
+visit_package <- function(name, package, used) {
+  known <- is.null(package) || name %in% used$of_packages[[package]] || !isNamespaceLoaded(package)
+  if (known || is_of_process(package, used)) {
+    return(invisible())
+  }
+  namespace <- asNamespace(package)
+  if (!exists(name, namespace, inherits = FALSE)) {
+    return(invisible()) # a data set, or what the package exports of another one
+  }
+  used$of_packages[[package]] <- c(used$of_packages[[package]], name)
+  value <- namespace[[name]]
+  if (typeof(value) == "closure") visit_names(value, used)
+  invisible()
+}
+
+# The package to which a variable of a shared environment belongs; NULL if it is none.
+package_of <- function(name, env) {
+  if (isNamespace(env)) {
+    return(getNamespaceName(env)[[1L]])
+  }
+  place <- environmentName(env)
+  if (startsWith(place, "package:")) {
+    return(sub("package:", "", place, fixed = TRUE))
+  }
+  value <- if (startsWith(place, "imports:")) env[[name]]
+  home <- if (typeof(value) == "closure") topenv(environment(value))
+  if (!is.null(home) && isNamespace(home)) getNamespaceName(home)[[1L]]
+}
+
+# The packages and the names of `package::name` in code.
+qualified_names <- function(code) {
+  if (!is.call(code)) {
+    return(list())
+  }
+  if (rlang::is_call(code, c("::", ":::"), n = 2L)) {
+    return(list(as.character(as.list(code)[-1L])))
+  }
+  parts <- Filter(is.call, as.list(code))
+  unlist(lapply(parts, qualified_names), recursive = FALSE)
+}
+
+# Whether a package's state belongs to its process: of R itself, and of packages that workers use by themselves.
+is_of_process <- function(package, used) {
+  if (is.null(used$of_process)) {
+    wanted <- c("tfdistr", "keras3", "tfdatasets")
+    while (length(wanted)) {
+      used$of_process <- c(used$of_process, wanted)
+      wanted <- setdiff(unlist(lapply(wanted, packages_needed)), used$of_process)
+    }
+  }
+  package %in% used$of_process || !is.na(utils::packageDescription(package, fields = "Priority"))
+}
+
+packages_needed <- function(package) {
+  if (!isNamespaceLoaded(package)) {
+    return(character())
+  }
+  fields <- unlist(utils::packageDescription(package, fields = c("Depends", "Imports")))
+  sub("[[:space:](].*", "", trimws(unlist(strsplit(as.character(fields), ","))))
+}
+
+# The state of packages: for each a list of values by their names.
+#
+# names: The names of the variables that are used, for each package.
+package_state <- function(names) {
+  changed <- Map(function(package, names) {
+    namespace <- asNamespace(package)
+    installed <- installed_variables(namespace, package)
+    state <- Filter(Negate(is.null), rlang::set_names(lapply(names, state_of, namespace), names))
+    differs <- function(name) !identical(state[[name]], state_of(name, installed))
+    state[vapply(names(state), differs, NA)]
+  }, names(names), names)
+  Filter(length, changed)
+}
+
+# The variables of a package as it was installed; none if it was loaded from its source.
+installed_variables <- function(namespace, package) {
+  file <- file.path(getNamespaceInfo(namespace, "path"), "R", package)
+  variables <- new.env(parent = namespace)
+  if (file.exists(paste0(file, ".rdb"))) lazyLoad(file, envir = variables)
+  variables
+}
+
+# The state in a variable: a value, or the values in an environment, also in that of a function. NULL if there
+# is none that another process can have.
+state_of <- function(name, variables) {
+  value <- variables[[name]]
+  if (typeof(value) == "closure") {
+    value <- environment(value)
+    if (is_shared(value)) value <- NULL
+  }
+  if (is.environment(value) && !is_python(value)) {
+    value <- as.list(value, all.names = TRUE, sorted = TRUE)
+    value <- structure(value[!vapply(value, is_bound, NA)], class = "tfdistr_state", present = names(value))
+  }
+  if (!is_bound(value)) value
+}
+
+# Whether a value, or a part of it, is of this process or code of the package.
+is_bound <- function(value) {
+  is_python(value) || is_handle(value) || is.function(value) || is.environment(value) ||
+    is.list(value) && any(vapply(unclass(value), is_bound, NA))
+}
+
+restore_package_state <- function(state) {
+  for (package in names(state)) {
+    namespace <- asNamespace(package)
+    for (name in names(state[[package]])) restore_variable(state[[package]][[name]], name, namespace)
+  }
+}
+
+restore_variable <- function(value, name, namespace) {
+  if (!inherits(value, "tfdistr_state")) {
+    rlang::env_binding_unlock(namespace, name)
+    assign(name, value, namespace)
+    return(rlang::env_binding_lock(namespace, name))
+  }
+  place <- namespace[[name]]
+  if (is.function(place)) place <- environment(place)
+  rm(list = setdiff(ls(place, all.names = TRUE), attr(value, "present")), envir = place)
+  list2env(unclass(value), place)
+}
