@@ -24,7 +24,7 @@ PUBLIC = {
     "VersionError", "WarmUp",
     "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
     "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
-    "gather",
+    "gather", "in_session",
     "is_chief", "mirrored", "model_parallel", "multi_worker_mirrored", "on_failure", "one_device",
     "parameter_server", "per_worker",
     "kubernetes_manifests",
