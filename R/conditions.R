@@ -24,6 +24,7 @@ with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
     hold_jumps(expr, held),
     python.builtin.Exception = function(error) {
       if (!is.null(held$condition)) rlang::cnd_signal(held$condition) # and its handler jumps again
+      if (!is.null(record$jump)) rlang::cnd_signal(record$jump)
       if (inherits(error, "tfdistr.errors.TfdistrError")) abort_as_in_python(error, call)
       error <- record$error %||% error
       if (is_missing_package(error)) abort_without_packages(error, call)
@@ -69,10 +70,29 @@ end_of_script <- function(raise, status) {
 }
 
 # Keeps in `record` the error of an R function that Python is going to call: Python passes on only its
-# message.
+# message. A jump out of the function, by a handler or by callCC(), would leave the frames of Python, and
+# break it. It becomes an error, too, and `record$jump` is the last condition, whose handler has jumped.
 recorded <- function(fun, record) {
+  force(fun)
   function(...) {
-    withCallingHandlers(call_with(fun, ...), error = function(error) record$error <- error)
+    record$error <- record$jump <- last <- NULL
+    jumps <- TRUE
+    on.exit(if (jumps && is_called_by_python()) {
+      record$jump <- last
+      record$error <- rlang::error_cnd(message = "An R function that Python called was left by a jump.")
+      invokeRestart("raise_py_exception", record$error)
+    })
+    value <- withCallingHandlers(
+      call_with(fun, ...),
+      condition = function(condition) last <<- condition,
+      interrupt = function(condition) jumps <<- FALSE,
+      error = function(error) {
+        record$error <- error
+        jumps <<- FALSE
+      }
+    )
+    jumps <- FALSE
+    value
   }
 }
 

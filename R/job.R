@@ -6,7 +6,7 @@
 # frame: The frame at whose end this job ends.
 new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
   functions <- Filter(is_r_function, functions)
-  errors <- new.env()
+  errors <- errors_in_session(frame)
   if (is.null(cluster)) {
     core()$hold_import_hooks() # see before_import_hooks()
     withr::defer(core()$run_import_hooks(), envir = frame)

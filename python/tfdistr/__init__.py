@@ -61,6 +61,7 @@ _MODULES = {
     "distributed_fit": "fit",
     "doctor": "diagnosis",
     "gather": "strategies.exact.exchange",
+    "in_session": "training.in_session",
     "is_chief": "strategies.rank",
     "kubernetes_manifests": "cli.kubernetes.manifests",
     "load_dataset": "data.datasets",
@@ -148,6 +149,7 @@ if TYPE_CHECKING:
     from tfdistr.strategies.rank import is_chief as is_chief
     from tfdistr.strategies.rank import num_workers as num_workers
     from tfdistr.strategies.rank import worker_index as worker_index
+    from tfdistr.training.in_session import in_session as in_session
     from tfdistr.training.learning_rate import WarmUp as WarmUp
     from tfdistr.training.per_worker import per_worker as per_worker
     from tfdistr.training.per_worker import scaled_learning_rate as scaled_learning_rate

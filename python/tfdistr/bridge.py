@@ -24,6 +24,7 @@ NAMES = {
     "distribute": "strategies.custom_loop",
     "doctor": "diagnosis",
     "gather": "strategies.exact.exchange",
+    "in_session": "training.in_session",
     "is_chief": "strategies.rank",
     "load_dataset": "data.datasets",
     "make_strategy": "jobs.strategies",
@@ -58,6 +59,7 @@ NAMES = {
     "environment_of_r_worker": "r.functions",
     "error_for_r": "jobs.values_for_r",
     "find_package": "utils.packages",
+    "refuse_hook": "training.in_session",
     "refuse_unknown": "r.values",
     "with_placement": "jobs.strategies.model_parallel",
     # Clusters

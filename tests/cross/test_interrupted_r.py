@@ -22,7 +22,7 @@ TO_END = 40.0  # seconds of a busy machine; without other work it takes two, and
 pytestmark = pytest.mark.timeout(300)
 
 EVERYWHERE = ["data", "first step", "epoch", "callback", "validation", "checkpoint", "evaluate", "predict"]
-ON_WORKERS = ["cold start", "meeting", "warm start", "result", "compare"]
+ON_WORKERS = ["cold start", "meeting", "warm start", "result", "compare", "session"]
 QUICK = {("python", "workers", "epoch"), ("r", "here", "callback")}
 
 

@@ -23,7 +23,7 @@ GROUPS = {
         "multi_worker_mirrored", "mirrored", "one_device", "parameter_server", "model_parallel",
         "make_strategy", "multi_worker_mirrored_strategy", "MultiWorkerMirroredStrategy", "MirroredStrategy",
         "OneDeviceStrategy", "ModelParallelStrategy", "distribute", "average_loss", "regularization_loss",
-        "gather", "chief_only", "PartitionedEmbedding",
+        "gather", "chief_only", "in_session", "PartitionedEmbedding",
     ),
     "Tools": (
         "doctor", "Diagnosis", "tfdistr_run", "install_tfdistr", "tfdistr_sitrep", "tfdistr_config",

@@ -161,6 +161,9 @@ class Bar(LineDisplay):
     def _on_epoch_begin(self, event: Mapping[str, Any]) -> None:
         self._begin(self._title(event), self._steps)
 
+    def _on_in_session(self, event: Mapping[str, Any]) -> None:
+        self._screen.close()  # the function may print, or draw a bar
+
     def _on_batch(self, event: Mapping[str, Any]) -> None:
         self._screen.update(int(event["step"]), _whole(event["steps"]), self._metrics(event))
 

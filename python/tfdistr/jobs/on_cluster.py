@@ -28,6 +28,7 @@ from tfdistr.jobs.run_dir import remove_temporary
 from tfdistr.jobs.summary import Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.supervision.supervisor import WorkerStatus
+from tfdistr.training.in_session import Session
 from tfdistr.training.job import Job
 from tfdistr.training.model_copies.given_model import comparison_of
 from tfdistr.training.model_state import LazyModel
@@ -81,11 +82,13 @@ def _fit(
     if stored:
         stored.begin(summary)
     preemption = _preemption(run_dir, saves=recovery.every is not None)
+    session = Session(job.callbacks, run_dir)
 
-    on_event = _events(summary, stored, preemption)
+    on_event = _events(summary, stored, preemption, session)
     with preemption:
         attempts = Attempts(job, backend, run_dir, on_event, preemption)
-        rows = _rows(attempts.run(program.command), attempts.backend)
+        statuses = session.answer_during(lambda: attempts.run(program.command))
+        rows = _rows(statuses, attempts.backend)
         result = _result(job, rows, cluster, summary, caller, run_dir)
         result = _record_result(result, run_dir, stored)
     if stored:
@@ -108,7 +111,7 @@ def _preemption(run_dir: Path, *, saves: bool) -> Preemption:
 
 
 def _events(
-    summary: Summary, stored: StoredRun | None, preemption: Preemption
+    summary: Summary, stored: StoredRun | None, preemption: Preemption, session: Session
 ) -> Callable[[dict[str, Any]], None]:
     """Return the functions that handle the events of a job."""
 
@@ -118,6 +121,7 @@ def _events(
         summary(event)
         if stored:
             stored.on_event(event)
+        session.on_event(event)
 
     return on_event
 

@@ -37,7 +37,7 @@ from tfdistr.training.job import Job
 from tfdistr.training.job_data import weigh_classes
 from tfdistr.training.learning_rate import scale_learning_rate
 from tfdistr.training.reporter import REPORT_INTERVAL as METRICS_INTERVAL
-from tfdistr.training.reporter import OnEvent, Reporter, examples_of_epoch, history_of
+from tfdistr.training.reporter import OnEvent, history_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
 from tfdistr.training.watchdog import Watchdog, progress
@@ -126,7 +126,8 @@ class _Chief:
             self._model = build_model(job)
             _refuse_loop(self._model, validates=job.validation is not None)
             warm_up = scale_learning_rate(self._model.optimizer, job.learning_rate_factor, job.warmup_epochs)
-            self._callbacks = [*warm_up, *make_callbacks(job)]
+            callbacks, self._reporter = make_callbacks(job, on_event, chief=True)
+            self._callbacks = [*warm_up, *callbacks]
         self._data = look_at(job, TRAINING)
         self._validation = look_at(job, VALIDATION) if job.validation is not None else None
         build(self._model, self._data)
@@ -154,8 +155,7 @@ class _Chief:
 
     def train(self, manager: CheckpointManager | None = None) -> Training:
         """Train, and copy the model to this process."""
-        job, model, data = self._job, self._model, self._data
-        reporter = Reporter(self._on_event, data.steps, chief=True)
+        job, model, data, reporter = self._job, self._model, self._data, self._reporter
         steps_reporter = StepsReporter(self._report, self._on_event)
         times = StepTimes(unknown={"waiting_for_peers", "exchanging", "waiting_for_data"})
         listed = CallbackList(
@@ -171,9 +171,7 @@ class _Chief:
         test = None
         if self._validation:
             test = _CoordinatorPhase(model, "test", self._tests(), self._validation, listed)
-        self._on_event(
-            "train_begin", epochs=job.epochs, steps=data.steps, examples=examples_of_epoch(job, data)
-        )
+        reporter.begin(job, data)
         started = time.monotonic()
         run_epochs(model, job.all_epochs, listed, train, test, manager)
         seconds, parts = time.monotonic() - started, times.finish()

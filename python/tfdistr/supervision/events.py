@@ -11,6 +11,7 @@ train_begin    epochs: int; steps and examples of an epoch: int, or null if the 
 epoch_begin    epoch: int, counted from 0 as in Keras
 batch          epoch; step: batches done in this epoch, from 1; steps: int or null; metrics
 epoch_end      epoch; metrics; seconds
+in_session     epoch; metrics, with lists: the workers wait for the session (`tfdistr.training.in_session`)
 worker_steps   global_step; local_steps and dropped: lists, a number for each worker; not_computed. Only the
                chief of parameter servers writes this event
 checkpoint     epoch, step: the position of the training; seconds: the duration of the save

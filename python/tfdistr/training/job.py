@@ -14,6 +14,7 @@ from tfdistr.data.form import Form
 from tfdistr.data.source import Source, batches_of, describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed, for_data, for_layers
+from tfdistr.training.in_session import ANSWERS
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_copies.given_model import given
 from tfdistr.training.model_state import ModelState
@@ -184,6 +185,7 @@ class Job:
         recovery: The reaction to failures.
         settings: Keras's settings of the session.
         form: The form of the data, as far as the session knows it.
+        answers: The file with the answers of the session to this worker; None in the session.
     """
 
     model: Callable[[], Any] = attrs.field(converter=_check_model, metadata=_HIDDEN)
@@ -222,6 +224,7 @@ class Job:
     recovery: Recovery = attrs.field(factory=Recovery, metadata=_HIDDEN)
     settings: KerasSettings = attrs.field(factory=KerasSettings.here, metadata=_HIDDEN)
     form: Form = attrs.field(factory=Form, metadata=_HIDDEN)
+    answers: Path | None = attrs.field(default=None, metadata=_HIDDEN)
 
     @property
     def functions(self) -> list[Any]:
@@ -313,4 +316,4 @@ class Job:
         named = {name: getattr(job, name) for name in ("model", "data", "validation", "callbacks")}
         present = dict(functions or {})
         found = {k: present[v.name] for k, v in named.items() if isinstance(v, FunctionByName)}
-        return attrs.evolve(job, **found)
+        return attrs.evolve(job, answers=Path(run_dir, ANSWERS), **found)

@@ -12,6 +12,7 @@ import keras
 from tfdistr.collectives.interface import Collectives
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.training.in_session import AtEpochEnd
 from tfdistr.training.job import Job
 from tfdistr.utils.metric_values import numbered, plain_value
 from tfdistr.utils.warn import NOTE
@@ -24,17 +25,28 @@ OnEvent = Callable[..., None]
 
 
 class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
-    """A callback that reports the progress of training. The job shows the chief's metrics."""
+    """A callback that reports the progress of training. The job shows the chief's metrics.
+
+    Args:
+        at_end: What this process does at the end of an epoch, after its report; see ``in_session.py``.
+    """
 
     remembers = False  # a checkpoint does not store it
 
-    def __init__(self, on_event: OnEvent, steps: int | None, *, chief: bool) -> None:
+    def __init__(self, on_event: OnEvent, *, chief: bool, at_end: AtEpochEnd | None = None) -> None:
         super().__init__()
         self._on_event = on_event
-        self._steps = steps
+        self._steps: int | None = None
         self._chief = chief
+        self._at_end = at_end
         self._epoch = 0
         self._epoch_began = self._reported = 0.0
+
+    def begin(self, job: Job, data: WorkerData) -> None:
+        """Report that the training begins, with this data."""
+        self._steps = data.steps
+        examples = examples_of_epoch(job, data)
+        self._on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=examples)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch, self._epoch_began = epoch, time.monotonic()
@@ -51,6 +63,8 @@ class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         seconds = time.monotonic() - self._epoch_began
         self._on_event("epoch_end", epoch=epoch, metrics=_numbers(logs), seconds=seconds)
+        if self._at_end is not None and self._at_end(epoch, _plain(logs or {})):
+            self.model.stop_training = True
 
 
 def _numbers(logs: Any) -> dict[str, float]:
@@ -66,9 +80,13 @@ def history_of(history: dict[str, list[Any]]) -> dict[str, list[Any]]:
     collected: dict[str, list[Any]] = {}
     for name, values in history.items():
         for value in values:
-            for label, part in flat_logs({name: value}).items():
-                collected.setdefault(label, []).append(plain_value(part))
+            for label, part in _plain({name: value}).items():
+                collected.setdefault(label, []).append(part)
     return collected
+
+
+def _plain(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {label: plain_value(part) for label, part in flat_logs(dict(logs)).items()}
 
 
 def examples_of_epoch(job: Job, data: WorkerData) -> int | None:

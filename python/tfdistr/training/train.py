@@ -28,13 +28,7 @@ from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader, check_labels, weigh_classes
 from tfdistr.training.learning_rate import scale_learning_rate
 from tfdistr.training.loop import fit, runs_own_loop
-from tfdistr.training.reporter import (
-    OnEvent,
-    Reporter,
-    examples_of_epoch,
-    history_of,
-    warn_if_slower_than_one,
-)
+from tfdistr.training.reporter import OnEvent, Reporter, history_of, warn_if_slower_than_one
 from tfdistr.training.step_blocks import extended_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
@@ -54,17 +48,17 @@ def train(
         if strategy.collectives is not None:  # the next exchange is about the data, or about more variables
             agree(strategy.collectives, describe_parts(model))
         warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
-        callbacks = make_callbacks(job)
+        callbacks, reporter = make_callbacks(job, on_event, chief=strategy.is_chief)
     saves = _saves(job, strategy, model, on_event)
     with preemption if saves else contextlib.nullcontext():
         manager = _checkpoint_manager(job, strategy, preemption, on_event, model, run_dir) if saves else None
-        return _train(job, strategy, on_event, model, [*warm_up, *callbacks], manager)
+        return _train(job, strategy, reporter, model, [*warm_up, *callbacks, reporter], manager)
 
 
 def _train(
     job: Job,
     strategy: WorkerStrategy,
-    on_event: OnEvent,
+    reporter: Reporter,
     model: keras.Model,
     callbacks: list[keras.callbacks.Callback],
     manager: CheckpointManager | None,
@@ -80,11 +74,8 @@ def _train(
         validation = reader.data_in_order(source, job.validation_steps, "validation_data")
     strategy.prepare(model, data)
     weigh = weigh_classes(job.class_weight, data.element_spec) if job.class_weight else None
-    reporter = Reporter(on_event, data.steps, chief=strategy.is_chief)
     times = StepTimes(strategy.collectives, _not_measured(strategy, model))
-    callbacks = [*callbacks, reporter]
-    examples = examples_of_epoch(job, data)
-    on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=examples)
+    reporter.begin(job, data)
     started = time.monotonic()
     train_model = fit if runs_own_loop(model) else fit_by_keras
     history = train_model(

@@ -14,7 +14,9 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import check_backups
 from tfdistr.strategies.build import build
+from tfdistr.training.in_session import InSession, at_epoch_end
 from tfdistr.training.job import Job, not_a_callback
+from tfdistr.training.reporter import OnEvent, Reporter
 from tfdistr.utils.describe import describe
 
 
@@ -36,15 +38,23 @@ def build_model(job: Job) -> keras.Model:
     return model if job.state is None else job.state.give(model)
 
 
-def make_callbacks(job: Job) -> list[keras.callbacks.Callback]:
-    """Return the job's callbacks; refuse others, and a ``BackupAndRestore`` that saves within epochs."""
+def make_callbacks(
+    job: Job, on_event: OnEvent, *, chief: bool
+) -> tuple[list[keras.callbacks.Callback], Reporter]:
+    """Return the job's callbacks, and the reporter, which comes after them.
+
+    Other objects are refused, and a ``BackupAndRestore`` that saves within epochs.
+    """
     made = job.callbacks() if callable(job.callbacks) else job.callbacks
-    callbacks = [] if made is None else [made] if isinstance(made, keras.callbacks.Callback) else list(made)
+    callbacks = [] if made is None else [made] if hasattr(made, "on_epoch_end") else list(made)
+    of_session = [callback for callback in callbacks if isinstance(callback, InSession)]
+    callbacks = [callback for callback in callbacks if not isinstance(callback, InSession)]
     for callback in callbacks:
         if not isinstance(callback, keras.callbacks.Callback):
             raise not_a_callback(callback)
     check_backups(callbacks)
-    return callbacks
+    at_end = at_epoch_end(of_session, job.answers, on_event, chief=chief)
+    return callbacks, Reporter(on_event, chief=chief, at_end=at_end)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ call <- function(phase, here, run_dir) {
     "first step" = fit(compiling_model),
     epoch = fit(callbacks = in_epoch(wait)),
     callback = fit(callbacks = in_epoch(60)),
+    session = fit(callbacks = list(tfdistr::in_session(function(epoch, logs) stay(60)))),
     validation = fit(
       callbacks = function() list(reticulate::import("phases")$OnTest(wait)),
       validation_data = list(matrix(1, 1e5, 4), rep(1, 1e5))

@@ -66,6 +66,8 @@ def call(phase: str, here: bool, run_dir: str) -> Any:
             return fit(callbacks=lambda: [phases.at("on_epoch_begin", wait)])
         case "callback":
             return fit(callbacks=lambda: [phases.at("on_epoch_begin", 60.0)])
+        case "session":
+            return fit(callbacks=[tfdistr.in_session(lambda epoch, logs: phases.reach())])
         case "validation":
             many = (np.ones((10**5, 4), "float32"), np.ones(10**5, "float32"))
             return fit(callbacks=lambda: [phases.OnTest(wait)], validation_data=many)

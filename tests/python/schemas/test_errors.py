@@ -80,8 +80,8 @@ REFUSED = {
         "event",
         {"event": "party", "time": 5},
         '`event` of an event must be the kind of the event: "started", "ready", "train_begin", '
-        '"epoch_begin", "batch", "epoch_end", "worker_steps", "checkpoint", "unsaved", "warning", "done", '
-        '"stopped", "failed", "log", "restart" or "replaced".',
+        '"epoch_begin", "batch", "epoch_end", "in_session", "worker_steps", "checkpoint", "unsaved", '
+        '"warning", "done", "stopped", "failed", "log", "restart" or "replaced".',
         '"party"',
         'Write it like "ready".',
     ),

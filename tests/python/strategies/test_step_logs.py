@@ -145,7 +145,7 @@ def test_other_logs_are_those_of_the_last_step():
 
 def test_the_progress_has_numbers():
     events: list[dict[str, Any]] = []
-    reporter = Reporter(lambda kind, **fields: events.append({"kind": kind, **fields}), 4, chief=True)
+    reporter = Reporter(lambda kind, **fields: events.append({"kind": kind, **fields}), chief=True)
     reporter.on_steps(1, {"loss": tf.constant(1.5), "compile_metrics": {"accuracy": tf.constant(0.5)}})
     assert events[-1]["metrics"] == {"accuracy": 0.5, "loss": 1.5}
     reporter.on_epoch_end(0, {"f1_score": tf.constant([0.25, 0.5])})
