@@ -31,8 +31,9 @@ def test_each_block_says_what_becomes_of_it():
 
 
 def test_each_class_of_errors_has_an_example_on_its_page():
-    page = ROOT / "docs" / "errors.md"
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL))
+    pages = [ROOT / "docs" / "errors.md", ROOT / "docs" / "job-errors.md"]
+    text = "\n".join(page.read_text() for page in pages)
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     public = {
         name: kind
         for name, kind in vars(errors).items()
@@ -45,7 +46,7 @@ def test_each_class_of_errors_has_an_example_on_its_page():
         assert "<!-- run" in text
         assert "*What to do*: " in text
         # JobStoppedError ends a script by its exit status, so its name is not printed.
-        shown = [block.output for block in blocks(page) if block.code in text and block.output]
+        shown = [block.output for page in pages for block in blocks(page) if block.code in text and block.output]
         assert any(name in output for output in shown) or name in ("JobStoppedError", "TfdistrError")
 
 
