@@ -152,7 +152,7 @@ bench: setup ## speed against Keras, PyTorch and JAX; T=parts, ROUNDS=5, SYSTEMS
 	@tools/setup-bench.sh
 	@$(PYTHON) benchmarks/bench.py --rounds $(ROUNDS) --systems '$(SYSTEMS)' $(if $(STEPS),--steps $(STEPS)) --parts $(T)
 
-proof: setup ## run all that the claims rest on, and write docs/proof/report.html; hours; T=parts
+proof: setup ## run all that the claims rest on, and write docs/proof/report.md; hours; T=parts
 	@tools/setup-bench.sh
 	@$(PYTHON) tools/proof/record.py --parts $(T)
 

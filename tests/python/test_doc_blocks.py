@@ -11,6 +11,8 @@ import pytest
 from doc_blocks import OTHERS, PAGES, PROGRAMS, Block, blocks, difference
 from paths import ROOT
 
+from tfdistr import errors
+
 ALL = [block for page in PAGES for block in blocks(page)]
 RUN = [block for block in ALL if block.mark == "run"]
 
@@ -26,6 +28,34 @@ def test_each_block_says_what_becomes_of_it():
                 f"{block}: {block.detail} does not read it"
             )
     assert len(RUN) > 20
+
+
+def test_each_class_of_errors_has_an_example_on_its_page():
+    pages = [ROOT / "docs" / "errors.md", ROOT / "docs" / "job-errors.md"]
+    text = "\n".join(page.read_text() for page in pages)
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    public = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and kind.__module__ == errors.__name__
+    }
+    assert sections.keys() == public.keys()
+    for name, kind in public.items():
+        text = sections[name]
+        assert f"In R `{_in_r(kind)}`" in text
+        assert "<!-- run" in text
+        assert "*What to do*: " in text
+        # JobStoppedError ends a script by its exit status, so its name is not printed.
+        examples = [block for page in pages for block in blocks(page) if block.code in text]
+        shown = [block.output for block in examples if block.output]
+        assert any(name in output for output in shown) or name in ("JobStoppedError", "TfdistrError")
+
+
+def _in_r(kind: type) -> str:
+    """The class of the condition that an error or a warning is in R."""
+    if issubclass(kind, Warning):
+        return "tfdistr_warning_batch_loss" if kind.__name__ == "BatchLossWarning" else "tfdistr_warning"
+    return "tfdistr_error" if kind.kind == "error" else f"tfdistr_error_{kind.kind}"
 
 
 def test_blocks_of_python_import_tfdistr_before_tensorflow_and_keras():

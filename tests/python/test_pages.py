@@ -96,7 +96,7 @@ def test_a_promise_has_tests(page: str, promise: str, tests: str) -> None:
 
 NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?!\.?\d)")
 #: Pages that say how fast or how exact tfdistr is.
-CLAIMING = [ROOT / "README.md", ROOT / "docs" / "performance.md"]
+CLAIMING = [ROOT / "README.md", ROOT / "docs" / "performance.md", *pages.notes()]
 #: Numbers in their prose that were computed from those printed, and how.
 COMPUTED = {
     "44": "44.4",  # MB

@@ -6,19 +6,18 @@ A comment in a page says where the text after it, or the number before it, comes
     <!-- proof: NAME 2-4 -->              its paragraphs 2 to 4; empty lines divide them
     4.93<!-- proof: NAME "TEXT" -->       the first number of the first line with TEXT as whole words
 
-`python tools/proof/pages.py` brings them and docs/proof/report.html up to date. `make proof` does so, too.
+`python tools/proof/pages.py` brings them and docs/proof/report.md up to date. `make proof` does the same.
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts import FOLDER, PARTS, ROOT, read, recorded
+from parts import FOLDER, PARTS, ROOT, Record, read, recorded
 
-REPORT = FOLDER / "report.html"
+REPORT = FOLDER / "report.md"
 _BLOCK = re.compile(
     r"(<!-- proof: (\w+)(?: (\d+)(?:-(\d+))?)? -->\n```text\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE
 )
@@ -36,6 +35,11 @@ _OTHERS = re.compile(
 def pages() -> list[Path]:
     """The pages that have numbers of the proof."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def notes() -> list[Path]:
+    """The notes about the records, which the report contains."""
+    return [note for name in PARTS if (note := FOLDER / f"{name}.md").exists()]
 
 
 def refreshed(text: str) -> str:
@@ -75,42 +79,26 @@ def claims(text: str) -> Iterator[str]:
 
 
 def report() -> str:
-    """The report, as HTML."""
-    contents, parts = [], []
-    for record in recorded():
-        title = html.escape(PARTS[record.name][0])
-        missed = sum(line.startswith("MISSED") for line in record.printed.splitlines())
-        lines = [record.command, record.made, record.machine, *([f"{missed} bars missed"] if missed else [])]
-        contents.append(f'<li><a href="#{record.name}">{title}</a></li>')
-        parts.append(
-            f'<h2 id="{record.name}">{title}</h2>\n'
-            f"<p><code>{'<br>'.join(map(html.escape, lines))}</code></p>\n"
-            f"<pre>{html.escape(record.printed.rstrip())}</pre>\n"
-        )
-    return _REPORT.format(contents="\n".join(contents), parts="\n".join(parts))
+    """The report, as Markdown."""
+    return "\n".join([_HEAD, *map(_part, recorded())])
 
 
-_REPORT = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>tfdistr: what was measured</title>
-<style>
-:root {{ color-scheme: light dark; font-family: sans-serif }}
-body {{ max-width: 70rem; margin: auto; padding: 1rem }}
-pre {{ overflow-x: auto }}
-</style>
-</head>
-<body>
-<h1>tfdistr: what was measured</h1>
-<p><code>make proof</code> runs these programs. Each part says when it was run, and on which machine.</p>
-<ul>
-{contents}
-</ul>
-{parts}
-</body>
-</html>
+def _part(record: Record) -> str:
+    """A part of the report: how it was made, what it printed, and the note about it."""
+    missed = sum(line.startswith("MISSED") for line in record.printed.splitlines())
+    made = [f"$ {record.command}", record.made, record.machine, *([f"{missed} bars missed"] if missed else [])]
+    parts = [f"## {PARTS[record.name][0]}", _text("\n".join(made)), _text(record.printed.strip("\n")), record.note]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _text(printed: str) -> str:
+    return f"```text\n{printed}\n```"
+
+
+_HEAD = """<!-- Made by tools/proof/pages.py from the records and notes in this folder. -->
+# What was measured
+
+`make proof` runs these programs. Each part says when it was run and on which machine, and shows all that it printed.
 """
 
 

@@ -1,4 +1,4 @@
-"""The parts of the proof: what each shows, how it is run, and the file that keeps what it printed."""
+"""The parts of the proof: what each shows, how it is run, the file of what it printed, and the note about it."""
 
 from __future__ import annotations
 
@@ -60,6 +60,12 @@ class Record:
     def paragraphs(self) -> list[str]:
         """What was printed, divided at its empty lines."""
         return re.split(r"\n(?:[ \t]*\n)+", self.printed.strip("\n"))
+
+    @property
+    def note(self) -> str:
+        """What readers need to know about it, from NAME.md; "" without one."""
+        note = self.file.with_suffix(".md")
+        return note.read_text().strip() if note.exists() else ""
 
     def write(self) -> None:
         FOLDER.mkdir(exist_ok=True)
