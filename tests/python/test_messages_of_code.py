@@ -8,7 +8,8 @@ from paths import ROOT
 
 from tfdistr.r.messages import in_r
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+from message_pages import TOPICS, pages
 from messages import Message, messages
 
 MESSAGES = messages()
@@ -52,3 +53,19 @@ def test_no_message_has_code_of_python_in_r() -> None:
             for part in (each.message, each.received, each.fix):
                 said = in_r(re.sub(r"\{(\w+|\.\.\.)\}", "7", part))
                 assert not PYTHON.search(re.sub(r"\"[^\"]*\"|'[^']*'", "''", said)), each
+
+
+def test_each_message_is_a_heading_of_one_page():
+    made = pages()
+    assert len(made) == len(TOPICS)
+    headings = [heading for text in made.values() for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)]
+    assert len(headings) > 500
+    assert len(headings) - len(set(headings)) < 10  # the same words may be of two subjects
+    assert "## `workers` must be a multiple of the number of hosts.\n" in made["messages/clusters.md"]
+    of_lock = made["messages/checkpoints.md"].partition(
+        "## Only one job at a time may write to a run directory."
+    )[2]
+    assert "`CheckpointError` (in R `tfdistr_error_checkpoint`)" in of_lock.partition("\n## ")[0]
+    assert "* *Fix*: Stop one of the two jobs, or pass another `run_dir`." in of_lock.partition("\n## ")[0]
+    for topic in TOPICS.values():
+        assert (ROOT / "docs" / topic.guide).is_file()

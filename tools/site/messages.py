@@ -1,4 +1,4 @@
-"""All errors that the package and R raise, as their code has them: `python tools/messages.py` prints a table.
+"""All errors that the package and R raise, as their code has them: `python tools/site/messages.py`.
 
 What the code puts into a text has a name in {braces}. Texts of which it chooses one are rows of their own.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "tfdistr"
 ERRORS = set(re.findall(r"^class (\w+Error)\(", (PACKAGE / "errors.py").read_text(), re.MULTILINE))
 #: An error of R up to its text, and its fix.
