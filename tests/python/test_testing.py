@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from refusals import assert_says
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -105,33 +106,30 @@ def test_rounding_is_known_by_the_first_step():
 
 
 REFUSED = [
-    ({"workers": 2}, "`workers` must have at least two different numbers of workers, to compare the results.",
-     "workers=[2]", "Pass workers=[1, 2], for example."),
-    ({"workers": (1, 1.5)}, "`workers` must be a whole number of at least 1.", "1.5",
-     "Pass workers=1, for example."),
-    ({"tolerance": -1e-6}, "`tolerance` must be a number of at least 0.", "-1e-06",
-     "Pass tolerance=1e-6, or 0 for bitwise identical results."),
+    ({"workers": 2},
+     ["`workers` must have at least two different", "Received: workers=[2]",
+      "Pass workers=[1, 2], for example."]),
+    ({"workers": (1, 1.5)},
+     ["`workers` must be a whole number of at", "Received: 1.5", "Pass workers=1, for example."]),
+    ({"tolerance": -1e-6},
+     ["`tolerance` must be a number of at least", "Received: -1e-06",
+      "Pass tolerance=1e-6, or 0 for bitwise identical results."]),
     ({"cluster": tfdistr.local_cluster(2), "run_dir": "x"},
-     "A comparison of numbers of workers chooses the cluster and the folder of each training itself.",
-     "cluster, run_dir", "Leave it out."),
-    ({"strategy": "mirrored"},
-     "A comparison of numbers of workers needs the strategy multi_worker_mirrored().",
-     "strategy='mirrored'", "Leave it out, or pass strategy=multi_worker_mirrored()."),
-    ({"batch_size": tfdistr.per_worker(8)}, "Compared trainings must have the same global batch and the same "
-     "learning rate on every number of workers.", "batch_size=per_worker(...)",
-     "Pass batch_size=64, for example."),
-    ({"virtual_workers": 1}, "`virtual_workers` must be at least the number of workers: each worker computes "
-     "one or more.", "virtual_workers=1, 2 workers",
-     "Pass virtual_workers=2 or more, the same number in all runs to be compared."),
+     ["A comparison of numbers of workers chooses", "Received: cluster, run_dir"]),
+    ({"strategy": "mirrored"}, ["A comparison of numbers of workers needs", "Received: strategy='mirrored'"]),
+    ({"batch_size": tfdistr.per_worker(8)},
+     ["Compared trainings must have the same", "Received: batch_size=per_worker(...)"]),
+    ({"virtual_workers": 1},
+     ["`virtual_workers` must be at least the", "Received: virtual_workers=1, 2 workers",
+      "Pass virtual_workers=2 or more, the same number in all runs to be"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "message", "received", "fix"), REFUSED)
-def test_what_is_refused(arguments, message, received, fix):
+@pytest.mark.parametrize(("arguments", "said"), REFUSED)
+def test_what_is_refused(arguments, said):
     with pytest.raises(ArgumentError) as caught:
         assert_same_fit(plain, X, Y, **arguments)
-    error = caught.value
-    assert (error.message, error.received, error.fix) == (message, received, fix)
+    assert_says(caught.value, said)
 
 
 def test_a_fit_is_no_model():

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from launched import wait_for
+from refusals import assert_says
 
 import tfdistr
 from tfdistr.clusters.guard import after_exit
@@ -47,53 +48,49 @@ def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lines"),
+    ("arguments", "said"),
     [
-        ({"nodes": None}, [
-            "Outside an allocation of Slurm, `nodes` must say how many nodes the job gets.",
-            "Received: no `nodes`, and no SLURM_JOB_ID in the environment",
-            "Fix: Pass nodes=2, for example, or call it in an allocation of salloc or sbatch."]),
-        ({"partition": "two words"}, [
-            "`partition` must be a Slurm name, without spaces.", "Received: a text ('two words')",
-            "Fix: Pass a partition that exists (sinfo, sacctmgr show associations), or leave it out."]),
-        ({"time": "soon"}, [
-            "`time` must be a Slurm time limit.", "Received: a text ('soon')",
-            'Fix: Pass time="30" for minutes, "2:30:00" for hours, or "1-12" for a day and 12 hours.']),
-        ({"options": ["mem"]}, [
-            "`options` must map the long names of sbatch options to their values.", 'Received: ["mem"]',
-            'Fix: Pass for example options={"mem": "8G", "exclusive": True}.']),
-        ({"options": {"--mem": "8G"}}, [
-            "Each name in `options` must be the long name of an sbatch option, without the dashes.",
-            'Received: "--mem"', 'Fix: Write it like "mem" or "gpus-per-task".']),
-        ({"options": {"ntasks": 4}}, [
-            "`options` must not have 'ntasks': tfdistr sets it.", 'Received: "ntasks"',
-            "Fix: Leave it out; see the argument `workers` of slurm_cluster()."]),
-        ({"options": {"gpus_per_task": 1}}, [
-            "`options` must not have 'gpus-per-task': tfdistr sets it.", 'Received: "gpus_per_task"',
-            "Fix: Leave it out; see the argument `gpus_per_worker` of slurm_cluster()."]),
-        ({"nodes": 3, "workers": 4}, [
-            "`workers` must be a multiple of the number of nodes.", "Received: workers=4, and 3 nodes",
-            "Fix: Pass workers=3, or leave it out."]),
-        ({"nodes": 2, "workers": 4, "workers_per_host": 3}, [
-            "`workers` must be `workers_per_host` times the number of nodes.",
-            "Received: workers=4, workers_per_host=3, and 2 nodes", "Fix: Pass workers=6, or leave it out."]),
-        ({"options": {"comment": "a\n#SBATCH --uid=0"}}, [
-            "`options` must give 'comment' a value that is a text of one line, a number, or True.",
-            'Received: "a\\n#SBATCH --uid=0"',
-            'Fix: Pass for example options={"mem": "8G", "exclusive": True}.']),
-        ({"setup": 5}, [
-            "`setup` must be lines for a shell, as text.", "Received: 5",
-            'Fix: Pass setup=["module load cuda"], for example, or leave it out.']),
-        ({"template": "#!/bin/sh\nsrun x"}, [
-            "`template` must be a script that begins with #! and has the places {options} and {command}.",
-            'Received: "#!/bin/sh", without {options} and {command}',
-            'Fix: Pass "#!/bin/sh\\n{options}\\n{setup}\\nexec {command}\\n", with lines of your own.']),
+        ({"nodes": None},
+         ["Outside an allocation of Slurm, `nodes`",
+          "Received: no `nodes`, and no SLURM_JOB_ID in the environment"]),
+        ({"partition": "two words"},
+         ["`partition` must be a Slurm name, without", "Received: a text ('two words')",
+          "Fix: Pass a partition that exists (sinfo, sacctmgr show"]),
+        ({"time": "soon"},
+         ["`time` must be a Slurm time limit.", "Received: a text ('soon')",
+          'Fix: Pass time="30" for minutes, "2:30:00" for hours, or "1-12"']),
+        ({"options": ["mem"]},
+         ["`options` must map the long names of", 'Received: ["mem"]',
+          'Fix: Pass for example options={"mem": "8G", "exclusive": True}.']),
+        ({"options": {"--mem": "8G"}}, ["Each name in `options` must be the long", 'Received: "--mem"']),
+        ({"options": {"ntasks": 4}},
+         ["`options` must not have 'ntasks': tfdistr", 'Received: "ntasks"',
+          "Fix: Leave it out; see the argument `workers` of slurm_cluster()."]),
+        ({"options": {"gpus_per_task": 1}},
+         ["`options` must not have 'gpus-per-task':", 'Received: "gpus_per_task"',
+          "Fix: Leave it out; see the argument `gpus_per_worker` of"]),
+        ({"nodes": 3, "workers": 4},
+         ["`workers` must be a multiple of the number", "Received: workers=4, and 3 nodes",
+          "Fix: Pass workers=3, or leave it out."]),
+        ({"nodes": 2, "workers": 4, "workers_per_host": 3},
+         ["`workers` must be `workers_per_host` times",
+          "Received: workers=4, workers_per_host=3, and 2 nodes", "Fix: Pass workers=6, or leave it out."]),
+        ({"options": {"comment": "a\n#SBATCH --uid=0"}},
+         ["`options` must give 'comment' a value that", 'Received: "a\\n#SBATCH --uid=0"',
+          'Fix: Pass for example options={"mem": "8G", "exclusive": True}.']),
+        ({"setup": 5},
+         ["`setup` must be lines for a shell, as", "Received: 5",
+          'Fix: Pass setup=["module load cuda"], for example, or leave it']),
+        ({"template": "#!/bin/sh\nsrun x"},
+         ["`template` must be a script that begins",
+          'Received: "#!/bin/sh", without {options} and {command}',
+          'Fix: Pass "#!/bin/sh\\n{options}\\n{setup}\\nexec {command}\\n", with']),
     ],
 )  # fmt: skip
-def test_arguments_that_are_refused(arguments: dict[str, Any], lines: list[str]) -> None:
+def test_arguments_that_are_refused(arguments: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(ArgumentError) as caught:
         tfdistr.slurm_cluster(**{"nodes": 1, **arguments})
-    assert str(caught.value).splitlines() == lines
+    assert_says(caught.value, said)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import assert_says
 
 import tfdistr
 from tfdistr._version import __version__
@@ -194,30 +195,27 @@ def of_gpus(*gpus: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("answers", "options", "place", "lines"),
+    ("answers", "options", "place", "said"),
     [
-        ([Answer("localhost", {**of_gpus(), "ports": [12345]})], {"workers_per_host": 2}, (0, "localhost"), [
-            "Each host must have a free port for each worker.", "Received: too few on localhost",
-            "Fix: Start fewer workers there, or end programs that listen on many ports."]),
+        ([Answer("localhost", {**of_gpus(), "ports": [12345]})], {"workers_per_host": 2}, (0, "localhost"),
+         ["Each host must have a free port for each", "Received: too few on localhost"]),
         ([Answer("a", of_gpus("0", "1")), Answer("me@b", of_gpus("0"))],
-         {"workers_per_host": 2, "gpus_per_worker": 1}, (2, "me@b"), [
-            "`gpus_per_worker` times the workers of a host must be at most its visible GPUs.",
-            "Received: me@b: 2 workers with 1 each, and 1 visible GPU (nvidia-smi, CUDA_VISIBLE_DEVICES)",
-            "Fix: Ask for fewer GPUs or workers, or leave the host out."]),
-        ([Answer("localhost", of_gpus())], {"ssh": "/", "warm": False}, (None, None), [
-            "ssh must be a program that this machine can run.",
-            "Received: [Errno 13] Permission denied: '/'", "Fix: Install ssh, or pass `ssh`, its path."]),
+         {"workers_per_host": 2, "gpus_per_worker": 1}, (2, "me@b"),
+         ["`gpus_per_worker` times the workers of a",
+          "Received: me@b: 2 workers with 1 each, and 1 visible GPU (nvidia-smi,"]),
+        ([Answer("localhost", of_gpus())], {"ssh": "/", "warm": False}, (None, None),
+         ["ssh must be a program that this machine", "Received: [Errno 13] Permission denied: '/'"]),
     ],
 )  # fmt: skip
 def test_hosts_on_which_workers_cannot_start(
-    answers: list[Answer], options: dict[str, Any], place: tuple[int, str], lines: list[str], tmp_path: Path,
+    answers: list[Answer], options: dict[str, Any], place: tuple[int, str], said: list[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: answers)
     cluster = ssh_cluster([answer.host for answer in answers], **options)
     with pytest.raises(ClusterStartError) as caught:
         cluster.start([sys.executable], tmp_path)
-    assert str(caught.value).splitlines() == lines
+    assert_says(caught.value, said)
     assert (caught.value.worker, caught.value.host) == place
 
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import refusal
+from refusals import assert_says, refusal
 from slow import mostly_slow
 
 import tfdistr
@@ -252,60 +252,46 @@ def flipped() -> tf.data.Dataset:
 
 REFUSED = [
     ("a generator for workers", endless, {"steps_per_epoch": 6, "cluster": 2}, ArgumentError,
-     "Cannot serialize the generator `x` for the workers of `cluster`.", "a generator",
-     "Pass the function that makes the generator: x=batches, and not batches()."),
+     ["Cannot serialize the generator `x` for the", "Received: a generator"]),
     ("no length", NoLength, {}, ArgumentError,
-     "`x` must have a length: the number of batches, from the __len__() of the PyDataset.",
-     "NoLength without a length",
-     "Add `def __len__(self)`, or pass a generator function and `steps_per_epoch`."),
-    ("no batches", Empty, {}, ArgumentError, "`x` must have at least one batch.", "0 batches",
-     "Pass data to train on."),
+     ["`x` must have a length: the number of", "Received: NoLength without a length",
+      "Add `def __len__(self)`, or pass a generator function and"]),
+    ("no batches", Empty, {}, ArgumentError,
+     ["`x` must have at least one batch.", "Received: 0 batches", "Pass data to train on."]),
     ("Python in the pipeline", lambda: examples().map(python_in), {"cluster": 2}, ArgumentError,
-     "Cannot serialize `x` for the workers: its pipeline calls Python code.",
-     "a pipeline with numpy_function",
-     "Pass a function that makes the dataset: each worker calls x(ctx)."),
+     ["Cannot serialize `x` for the workers: its", "Received: a pipeline with numpy_function"]),
     ("a Keras layer in the pipeline", flipped, {"cluster": 2}, ArgumentError,
-     "Cannot serialize `x` for the workers: its pipeline has a state.",
-     "a variable (ReadVariableOp), as Keras layers with random numbers have, such as RandomFlip",
-     "Pass a function that makes the dataset and its layers: each worker calls x(ctx). Or move Keras layers "
-     "from map() into the model."),
+     ["Cannot serialize `x` for the workers: its",
+      "Received: a variable (ReadVariableOp), as Keras layers with random"]),
     ("random numbers in the pipeline", lambda: examples().map(lambda x, y: (x + tf.random.uniform([]), y)),
-     {"cluster": 2}, ArgumentError, "Cannot serialize `x` for the workers: its pipeline has a state.",
-     "random numbers (RandomUniform)",
-     "Pass a function that makes the dataset and its layers: each worker calls x(ctx). Or move Keras layers "
-     "from map() into the model."),
+     {"cluster": 2}, ArgumentError,
+     ["Cannot serialize `x` for the workers: its", "Received: random numbers (RandomUniform)"]),
     ("shards that TensorFlow is to fill in", lambda: examples().shard(-1, -1), {"cluster": 2}, DataShardError,
-     "Cannot use shard(SHARD_HINT, SHARD_HINT): its batches have other rows than those of one worker.",
-     "a dataset whose shards TensorFlow is to fill in",
-     "Leave this shard() out. Each worker takes its rows of every global batch."),
+     ["Cannot use shard(SHARD_HINT, SHARD_HINT):",
+      "Received: a dataset whose shards TensorFlow is to fill in"]),
     ("a generator at its end", slices, {}, ArgumentError,
-     "A generator must yield at least one batch for each pass over its data.",
-     "an exhausted generator",
-     "Make it yield the batches of all epochs, or pass the function that makes it."),
+     ["A generator must yield at least one batch", "Received: an exhausted generator"]),
     ("two sizes", Slices, {"batch_size": 64}, ArgumentError,
-     "`batch_size` is for examples; `x` gives batches of their own size.", "batch_size=64, and batches",
-     "Leave the batch size out, or pass data that is not in batches."),
+     ["`batch_size` is for examples; `x` gives", "Received: batch_size=64, and batches"]),
     ("targets", Slices, {"y": Y}, ArgumentError,
-     "`y` needs arrays; a data set, a generator or a function has its own.",
-     "`y`, where `x` is no array", "Leave `y` out, and let the examples be tuples (x, y, sample_weight)."),
+     ["`y` needs arrays; a data set, a generator", "Received: `y`, where `x` is no array"]),
     ("a part of a dataset", examples, {"validation_split": 0.2}, ArgumentError,
-     "With `validation_split` `x` must be arrays or a data frame.", "a function",
-     'Pass validation_data, such as load_dataset("digits", "test").'),
+     ["With `validation_split` `x` must be arrays", "Received: a function"]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("make", "arguments", "kind", "rule", "received", "fix"), [row[1:] for row in REFUSED],
+    ("make", "arguments", "kind", "said"), [row[1:] for row in REFUSED],
     ids=[row[0] for row in REFUSED],
 )  # fmt: skip
-def test_what_is_refused(make, arguments, kind, rule, received, fix):
+def test_what_is_refused(make, arguments, kind, said):
     if "cluster" in arguments:
         arguments = arguments | {"cluster": tfdistr.local_cluster(arguments["cluster"])}
     data = make()
     with pytest.raises(TfdistrError) as caught:
         tfdistr.distributed_fit(model, data, **JOB | arguments)
     assert type(caught.value) is kind
-    assert (caught.value.message, caught.value.received, caught.value.fix) == (rule, received, fix)
+    assert_says(caught.value, said)
 
 
 def unseeded_generator() -> Iterator[Any]:

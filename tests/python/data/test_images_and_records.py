@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_sets import CLASSES, EXAMPLES, arrayrecord, images, tfrecord, write_images
-from refusals import refusal
+from refusals import assert_says, refusal
 
 import tfdistr
 from tfdistr.data.readers.record_files import TFRecordFiles
@@ -136,25 +136,22 @@ def test_features_may_be_those_of_tensorflow(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "said"),
     [
-        ({"features": None}, ["`features` must describe each feature of an example by its name.",
-         "Received: None",
-         'Fix: Pass features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}, for example.']),
+        ({"features": None},
+         ["`features` must describe each feature of", "Received: None",
+          'Fix: Pass features={"x": {"shape": [28, 28], "dtype": "float32"},']),
         ({"features": {"x": "float64"}},
-         ["A feature has a dtype ('float32', 'int64' or 'string'), a shape, and perhaps a default.",
-         "Received: 'x': 'float64'",
-         "Fix: Pass features={'x': {\"shape\": [28, 28], \"dtype\": \"float32\"}}, for example."]),
+         ["A feature has a dtype ('float32', 'int64'", "Received: 'x': 'float64'"]),
         ({"features": {"x": {"dtype": "int64", "shape": [0.5]}}},
-         ["`shape` must be a whole number of at least 1.",
-         "Received: 0.5", "Fix: Pass shape=1, for example."]),
-        ({"target": "y"}, ["`target` must name a feature, and leave one for `x`.",
-         "Received: 'y', of the features 'word', 'x', 'label'",
-         "Fix: Correct the name, or describe another feature."]),
+         ["`shape` must be a whole number of at least", "Received: 0.5", "Fix: Pass shape=1, for example."]),
+        ({"target": "y"},
+         ["`target` must name a feature, and leave", "Received: 'y', of the features 'word', 'x', 'label'",
+          "Fix: Correct the name, or describe another feature."]),
     ],
 )  # fmt: skip
-def test_arguments_of_records(tmp_path, arguments, message):
-    assert refused(**tfrecord(tmp_path).arguments | arguments) == message
+def test_arguments_of_records(tmp_path, arguments, said):
+    assert_says(refused(**tfrecord(tmp_path).arguments | arguments), said)
 
 
 @pytest.mark.parametrize("make", [tfrecord, arrayrecord])

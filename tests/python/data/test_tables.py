@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from file_sets import EXAMPLES, columns, parquet_numbers, with_images, write_parquet
-from refusals import refusal
+from refusals import assert_says, refusal
 from tables import refused, write
 
 import tfdistr
@@ -202,33 +202,36 @@ def test_missing_values_that_no_statistics_tell_of(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "said"),
     [
-        ({"features": []}, ["`features` must name at least one column.",
-         "Received: none beside the target, of 'a', 'b'", "Fix: Name the columns that the model takes."]),
-        ({"target": ["a", 3]}, ["`target` must be the name of a column, or a list of names.",
-         "Received: a list of length 2", 'Fix: Pass target=["height", "weight"], for example.']),
-        ({"features": ["a", "b", "a"]}, ["`features` must name each column once.",
-         "Received: 'a' more than once", "Fix: Leave it out once."]),
-        ({"features": "a", "target": "a"}, ["A column is a feature or a target, not both.",
-         "Received: 'a' in `features` and in `target`", "Fix: Leave it out of one of them."]),
-        ({"matrix": True}, ["`matrix` needs columns of numbers.",
-         "Received: matrix=True, and column 'b' of `features`: text",
-         "Fix: Leave `matrix` or the column out."]),
+        ({"features": []},
+         ["`features` must name at least one column.", "Received: none beside the target, of 'a', 'b'",
+          "Fix: Name the columns that the model takes."]),
+        ({"target": ["a", 3]},
+         ["`target` must be the name of a column, or", "Received: a list of length 2",
+          'Fix: Pass target=["height", "weight"], for example.']),
+        ({"features": ["a", "b", "a"]},
+         ["`features` must name each column once.", "Received: 'a' more than once",
+          "Fix: Leave it out once."]),
+        ({"features": "a", "target": "a"},
+         ["A column is a feature or a target, not", "Received: 'a' in `features` and in `target`"]),
+        ({"matrix": True},
+         ["`matrix` needs columns of numbers.", "Received: matrix=True, and column 'b' of `features`: text"]),
         ({"fill": [1]},
-         ["`fill` must be a value for all columns, or a dictionary with a value for each column.",
-         "Received: a list of length 1", 'Fix: Pass fill={"age": 0}, for example.']),
-        ({"fill": {"c": 1}}, ["`fill` must name columns that are read.",
-         "Received: 'c', where 'a', 'b' are read", "Fix: Correct the name, or leave it out."]),
-        ({"fill": {"a": "x"}}, ["`fill` must have a value of the type of the column.",
-         "Received: 'x' for column 'a': int64", "Fix: Pass fill={'a': 0}, for example."]),
-        ({"split": "test"}, ["The data set 'parquet' has no argument `split`.", "Received: `split`",
-         f"Fix: Leave it out. The arguments of 'parquet' are {ARGUMENTS}."]),
+         ["`fill` must be a value for all columns, or", "Received: a list of length 1",
+          'Fix: Pass fill={"age": 0}, for example.']),
+        ({"fill": {"c": 1}},
+         ["`fill` must name columns that are read.", "Received: 'c', where 'a', 'b' are read",
+          "Fix: Correct the name, or leave it out."]),
+        ({"fill": {"a": "x"}},
+         ["`fill` must have a value of the type of", "Received: 'x' for column 'a': int64",
+          "Fix: Pass fill={'a': 0}, for example."]),
+        ({"split": "test"}, ["The data set 'parquet' has no argument", "Received: `split`"]),
     ],
 )  # fmt: skip
-def test_arguments_that_are_refused(tmp_path, arguments, message):
+def test_arguments_that_are_refused(tmp_path, arguments, said):
     file = write(tmp_path / "a.parquet", a=[1, 2], b=["x", "y"])
-    assert refused(files=file, **arguments) == message
+    assert_says(refused(files=file, **arguments), said)
 
 
 def test_arguments_of_files_for_another_data_set():

@@ -1,6 +1,6 @@
 """The lines of an error."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,3 +10,9 @@ def refusal(kind: type[Exception], call: Callable[..., Any], *values: Any, **arg
     with pytest.raises(kind) as caught:
         call(*values, **arguments)
     return str(caught.value).splitlines()
+
+
+def assert_says(error: BaseException | list[str], parts: Sequence[str]) -> None:
+    """The text of an error, or its lines, has these parts."""
+    text = "\n".join(error) if isinstance(error, list) else str(error)
+    assert [part for part in parts if part not in text] == [], text

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import assert_says
 
 import tfdistr
 from tfdistr.errors import ArgumentError, TfdistrError
@@ -168,40 +169,36 @@ def test_a_data_frame_gives_its_columns_by_their_names():
 
 
 @pytest.mark.parametrize(
-    ("use", "message"),
+    ("use", "said"),
     [
-        (lambda fit, folder: fit.predict(X[:, :3]), [
-            "`x` must have the form of the inputs that the model was trained with.",
-            "Received: x: [examples, 3]", "Fix: Pass x: [examples, 4]."]),
-        (lambda fit, folder: fit.evaluate({"a": X}, Y), [
-            "`x` must have the form of the inputs that the model was trained with.",
-            "Received: x['a']: [examples, 4]", "Fix: Pass x: [examples, 4]."]),
-        (lambda fit, folder: fit.evaluate(X), [
-            "evaluate() needs `y`: it compares outputs with targets.", "Received: `x` without `y`",
-            "Fix: Pass `y`, or a function or data set whose examples are pairs (x, y)."]),
-        (lambda fit, folder: fit.predict(X, output=folder), [
-            "`output` must be a new or empty folder, so that nothing is overwritten.", "Received: {folder}",
-            "Fix: Pass another folder, or remove this one."]),
-        (lambda fit, folder: fit.predict(X, output_format="parquet"), [
-            '`output_format="parquet"` needs `output`, a folder for files.',
-            "Received: no `output`", 'Fix: Pass output="predictions", for example.']),
-        (lambda fit, folder: fit.predict(lambda: EXAMPLES.batch(4).filter(lambda x, y: False)), [
-            "`x` must hold at least one example.", "Received: 0 examples", "Fix: Pass data to predict for."]),
-        (lambda fit, folder: fit.evaluate(X, Y, steps=4), [
-            "`steps` must be at most the number of batches, as each example is used once.",
-            "Received: steps=4, where 75 examples make 3 batches",
-            "Fix: Leave `steps` out to use all examples."]),
-        (lambda fit, folder: fit.predict(X, cluster=4), [
-            "`cluster` must be what local_cluster() or another function of clusters returns, or be left out.",
-            "Received: a number (4)",
-            "Fix: Pass cluster=local_cluster(workers=2), or set TF_CONFIG to join a cluster by hand."]),
+        (lambda fit, folder: fit.predict(X[:, :3]),
+         ["`x` must have the form of the inputs that", "Received: x: [examples, 3]",
+          "Fix: Pass x: [examples, 4]."]),
+        (lambda fit, folder: fit.evaluate({"a": X}, Y),
+         ["`x` must have the form of the inputs that", "Received: x['a']: [examples, 4]",
+          "Fix: Pass x: [examples, 4]."]),
+        (lambda fit, folder: fit.evaluate(X),
+         ["evaluate() needs `y`: it compares outputs", "Received: `x` without `y`"]),
+        (lambda fit, folder: fit.predict(X, output=folder),
+         ["`output` must be a new or empty folder, so", "Received: {folder}",
+          "Fix: Pass another folder, or remove this one."]),
+        (lambda fit, folder: fit.predict(X, output_format="parquet"),
+         ['`output_format="parquet"` needs `output`,', "Received: no `output`"]),
+        (lambda fit, folder: fit.predict(lambda: EXAMPLES.batch(4).filter(lambda x, y: False)),
+         ["`x` must hold at least one example.", "Received: 0 examples", "Fix: Pass data to predict for."]),
+        (lambda fit, folder: fit.evaluate(X, Y, steps=4),
+         ["`steps` must be at most the number of", "Received: steps=4, where 75 examples make 3 batches",
+          "Fix: Leave `steps` out to use all examples."]),
+        (lambda fit, folder: fit.predict(X, cluster=4),
+         ["`cluster` must be what local_cluster() or", "Received: a number (4)",
+          "Fix: Pass cluster=local_cluster(workers=2), or set TF_CONFIG to"]),
     ],
 )  # fmt: skip
-def test_what_is_refused(fit, tmp_path, use, message):
+def test_what_is_refused(fit, tmp_path, use, said):
     (tmp_path / "file").touch()
     with pytest.raises(ArgumentError) as caught:
         use(fit, tmp_path)
-    assert str(caught.value) == "\n".join(message).format(folder=tmp_path)
+    assert_says(caught.value, [part.format(folder=tmp_path) for part in said])
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

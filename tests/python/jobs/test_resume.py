@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import assert_says
 from resumed import X, Y, bits, executes_three, train
 from slow import mostly_slow
 
@@ -238,32 +239,28 @@ def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undistur
 
 
 ARGUMENTS = [
-    ({"checkpoint_every": "step"}, '`checkpoint_every` must be a number of steps, or "epoch".', "'step'",
-     'Pass checkpoint_every="epoch", for example.'),
+    ({"checkpoint_every": "step"},
+     ["`checkpoint_every` must be a number of", "Received: 'step'",
+      'Pass checkpoint_every="epoch", for example.']),
     ({"checkpoint_every": 5, "run_dir": None},
-     "`checkpoint_every` needs `run_dir`, the folder for checkpoints.", "no run_dir",
-     'Pass run_dir="my_run", the same one each time.'),
-    ({"resume": True, "run_dir": None}, "`resume` needs `run_dir`, the folder for checkpoints.",
-     "no run_dir", 'Pass run_dir="my_run", the same one each time.'),
+     ["`checkpoint_every` needs `run_dir`, the", "Received: no run_dir"]),
+    ({"resume": True, "run_dir": None}, ["`resume` needs `run_dir`, the folder for", "Received: no run_dir"]),
     ({"failures": tfdistr.on_failure(min_workers=3), "cluster": describe_local_cluster(2)},
-     "`min_workers` must be at most the number of workers of `cluster`.",
-     "min_workers=3, and 2 workers",
-     "Pass cluster=local_cluster(workers=4) and failures=on_failure(min_workers=2), for example."),
+     ["`min_workers` must be at most the number", "Received: min_workers=3, and 2 workers",
+      "Pass cluster=local_cluster(workers=4) and"]),
     ({"failures": tfdistr.on_failure(min_workers=1), "strategy": "parameter_server",
       "cluster": describe_local_cluster(2, ps=1)},
-     "`min_workers` is for the strategies 'multi_worker_mirrored', 'mirrored', 'one_device'.",
-     "min_workers=1, and strategy='parameter_server'",
-     "Leave it out; with `max_restarts` the job restarts all its workers."),
+     ["`min_workers` is for the strategies", "Received: min_workers=1, and strategy='parameter_server'"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "rule", "received", "fix"), ARGUMENTS)
-def test_arguments_that_cannot_be_followed(tmp_path, given, rule, received, fix):
+@pytest.mark.parametrize(("given", "said"), ARGUMENTS)
+def test_arguments_that_cannot_be_followed(tmp_path, given, said):
     run_dir = given.get("run_dir", tmp_path / "run")
     rest = {name: value for name, value in given.items() if name != "run_dir"}
     with pytest.raises(ArgumentError) as caught:
         train(run_dir, **{"checkpoint_every": None} | rest)
-    assert str(caught.value).splitlines() == [rule, f"Received: {received}", f"Fix: {fix}"]
+    assert_says(caught.value, said)
     assert not (tmp_path / "run").exists()
 
 

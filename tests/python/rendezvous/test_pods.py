@@ -1,9 +1,9 @@
 """The cluster that a pod derives from the variables of its manifest and from Kubernetes."""
 
 import os
-from collections.abc import Mapping
 
 import pytest
+from refusals import assert_says, refusal
 
 import tfdistr
 from tfdistr.errors import ClusterConfigError
@@ -15,12 +15,6 @@ POD = {
     "TFDISTR_KUBERNETES_PORT": "2222", "JOB_COMPLETION_INDEX": "1",
 }  # fmt: skip
 FIX = "Fix: Write the manifests with: tfdistr kubernetes write; or set TF_CONFIG."
-
-
-def refusal(environ: Mapping[str, str]) -> list[str]:
-    with pytest.raises(ClusterConfigError) as caught:
-        kubernetes_cluster_from_env(environ)
-    return str(caught.value).splitlines()
 
 
 def test_a_pod_is_the_worker_of_its_index() -> None:
@@ -56,19 +50,19 @@ def test_a_pod_joins_and_knows_its_place(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changed", "message", "received", "fix"),
+    ("changed", "said"),
     [
-        ({"JOB_COMPLETION_INDEX": ""}, "The variable JOB_COMPLETION_INDEX of a pod must be a whole number of "
-         "at least 0.", "a pod without it", FIX),
-        ({"TFDISTR_KUBERNETES_WORKERS": "0"}, "The variable TFDISTR_KUBERNETES_WORKERS of a pod must be a "
-         "whole number of at least 1.", '"0"', FIX),
-        ({"TFDISTR_KUBERNETES_PORT": "http"}, "The variable TFDISTR_KUBERNETES_PORT of a pod must be a whole "
-         "number of at least 1.", '"http"', FIX),
-        ({"JOB_COMPLETION_INDEX": "3"}, "The variable JOB_COMPLETION_INDEX of a pod must be below "
-         "TFDISTR_KUBERNETES_WORKERS.", "index 3 of 3 workers", FIX),
-        ({"TFDISTR_KUBERNETES_HOSTS": "digits"}, "The variable TFDISTR_KUBERNETES_HOSTS must have {index} in "
-         "the place of the index.", '"digits"', 'Fix: Write it like "digits-{index}.digits".'),
+        ({"JOB_COMPLETION_INDEX": ""},
+         ["The variable JOB_COMPLETION_INDEX of a pod", "Received: a pod without it"]),
+        ({"TFDISTR_KUBERNETES_WORKERS": "0"},
+         ["The variable TFDISTR_KUBERNETES_WORKERS of", 'Received: "0"']),
+        ({"TFDISTR_KUBERNETES_PORT": "http"},
+         ["The variable TFDISTR_KUBERNETES_PORT of a", 'Received: "http"']),
+        ({"JOB_COMPLETION_INDEX": "3"},
+         ["The variable JOB_COMPLETION_INDEX of a pod", "Received: index 3 of 3 workers"]),
+        ({"TFDISTR_KUBERNETES_HOSTS": "digits"},
+         ["The variable TFDISTR_KUBERNETES_HOSTS must", 'Received: "digits"']),
     ],
 )  # fmt: skip
-def test_variables_that_do_not_fit(changed: dict[str, str], message: str, received: str, fix: str) -> None:
-    assert refusal(POD | changed) == [message, f"Received: {received}", fix]
+def test_variables_that_do_not_fit(changed: dict[str, str], said: list[str]) -> None:
+    assert_says(refusal(ClusterConfigError, kubernetes_cluster_from_env, POD | changed), said)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from refusals import assert_says
 
 import tfdistr
 from tfdistr import model_parallel, multi_worker_mirrored, parameter_server
@@ -12,15 +13,8 @@ from tfdistr.errors import ArgumentError
 from tfdistr.jobs.strategies import STRATEGIES, Strategy, as_strategy
 
 PLACEMENT = {"dense": "worker 0"}
-A_STRATEGY = (
-    "`strategy` must be the name of a strategy or a strategy object.",
-    'Fix: Pass strategy="mirrored", or strategy=mirrored(devices=["gpu:0", "gpu:1"]), for example.',
-)
-NEEDS_PLACEMENT = (
-    'The strategy "model_parallel" needs `placement`: places by the names of layers, or a function.',
-    'Fix: Pass strategy=model_parallel(placement={"dense_1": "worker 0", "dense_2": "worker 1"}), for '
-    "example.",
-)
+A_STRATEGY = "`strategy` must be the name of a strategy or a strategy object."
+NEEDS_PLACEMENT = 'The strategy "model_parallel" needs `placement`:'
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"model_parallel"}))
@@ -52,47 +46,41 @@ def test_a_strategy_in_words() -> None:
 def test_what_is_no_strategy(strategy: Any, received: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], strategy=strategy)
-    assert str(caught.value).splitlines() == [A_STRATEGY[0], f"Received: {received}", A_STRATEGY[1]]
+    assert_says(caught.value, [A_STRATEGY, f"Received: {received}"])
 
 
 @pytest.mark.parametrize(
-    ("make", "lines"),
+    ("make", "said"),
     [
-        (lambda: as_strategy("central"), [
-            "`strategy` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', "
-            "'parameter_server', 'model_parallel'.", "Received: 'central'",
-            "Fix: Use strategy='multi_worker_mirrored'."]),
-        (lambda: as_strategy("model_parallel"), [
-            NEEDS_PLACEMENT[0], "Received: None", NEEDS_PLACEMENT[1]]),
-        (lambda: model_parallel("worker 0"), [  # type: ignore[arg-type]
-            NEEDS_PLACEMENT[0], "Received: 'worker 0'", NEEDS_PLACEMENT[1]]),
-        (lambda: multi_worker_mirrored(communication="gloo"), [
-            "`communication` must be one of 'auto', 'ring', 'nccl', 'mpi'.", "Received: 'gloo'",
-            "Fix: Use communication='auto'."]),
-        (lambda: multi_worker_mirrored(gradient_dtype="float16"), [
-            "`gradient_dtype` must be one of 'float32', 'bfloat16'.", "Received: 'float16'",
-            "Fix: Use gradient_dtype='float32'."]),
-        (lambda: multi_worker_mirrored(start_timeout=0), [
-            "`start_timeout` must be a number of seconds above 0.", "Received: 0",
-            "Fix: Pass start_timeout=60.0, for example."]),
-        (lambda: model_parallel(PLACEMENT, heartbeat_timeout=-1), [
-            "`heartbeat_timeout` must be a number of seconds above 0.", "Received: -1",
-            "Fix: Pass heartbeat_timeout=60.0, for example."]),
-        (lambda: parameter_server(update="later"), [
-            "`update` must be one of 'async', 'sync'.", "Received: 'later'", "Fix: Use update='async'."]),
-        (lambda: parameter_server(update="sync", replicas_to_aggregate=0), [
-            "`replicas_to_aggregate` must be a whole number of at least 1.", "Received: 0",
-            "Fix: Pass replicas_to_aggregate=1, for example."]),
-        (lambda: parameter_server(replicas_to_aggregate=2), [
-            '`replicas_to_aggregate` needs update="sync": otherwise each gradient is applied alone.',
-            "Received: update='async', replicas_to_aggregate=2",
-            'Fix: Pass update="sync" too, or leave `replicas_to_aggregate` out.']),
+        (lambda: as_strategy("central"),
+         ["`strategy` must be one of", "Received: 'central'", "Fix: Use strategy='multi_worker_mirrored'."]),
+        (lambda: as_strategy("model_parallel"), [NEEDS_PLACEMENT, "Received: None"]),
+        (lambda: model_parallel("worker 0"),  # type: ignore[arg-type]
+         [NEEDS_PLACEMENT, "Received: 'worker 0'"]),
+        (lambda: multi_worker_mirrored(communication="gloo"),
+         ["`communication` must be one of 'auto',", "Received: 'gloo'", "Fix: Use communication='auto'."]),
+        (lambda: multi_worker_mirrored(gradient_dtype="float16"),
+         ["`gradient_dtype` must be one of 'float32',", "Received: 'float16'",
+          "Fix: Use gradient_dtype='float32'."]),
+        (lambda: multi_worker_mirrored(start_timeout=0),
+         ["`start_timeout` must be a number of", "Received: 0",
+          "Fix: Pass start_timeout=60.0, for example."]),
+        (lambda: model_parallel(PLACEMENT, heartbeat_timeout=-1),
+         ["`heartbeat_timeout` must be a number of", "Received: -1",
+          "Fix: Pass heartbeat_timeout=60.0, for example."]),
+        (lambda: parameter_server(update="later"),
+         ["`update` must be one of 'async', 'sync'.", "Received: 'later'", "Fix: Use update='async'."]),
+        (lambda: parameter_server(update="sync", replicas_to_aggregate=0),
+         ["`replicas_to_aggregate` must be a whole", "Received: 0",
+          "Fix: Pass replicas_to_aggregate=1, for example."]),
+        (lambda: parameter_server(replicas_to_aggregate=2),
+         ["`replicas_to_aggregate` needs", "Received: update='async', replicas_to_aggregate=2"]),
     ],
 )  # fmt: skip
-def test_options_that_are_refused(make: Callable[[], object], lines: list[str]) -> None:
+def test_options_that_are_refused(make: Callable[[], object], said: list[str]) -> None:
     with pytest.raises(ArgumentError) as caught:
         make()
-    assert str(caught.value).splitlines() == lines
+    assert_says(caught.value, said)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from refusals import assert_says
 
 import tfdistr
 from tfdistr import on_failure, per_worker
@@ -23,29 +24,29 @@ def test_a_size_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "arguments", "lines"),
+    ("call", "arguments", "said"),
     [
-        (on_failure, {"max_restarts": -1}, [
-            "`max_restarts` must be a whole number of at least 0.", "Received: -1",
-            "Fix: Pass max_restarts=1, for example."]),
-        (on_failure, {"min_workers": 0}, [
-            "`min_workers` must be a whole number of at least 1.", "Received: 0",
-            "Fix: Pass min_workers=1, for example."]),
-        (on_failure, {"step_timeout": "60"}, [
-            "`step_timeout` must be a number of seconds above 0.", "Received: '60'",
-            "Fix: Pass step_timeout=60.0, for example."]),
-        (per_worker, {"batch_size": 0}, [
-            "`batch_size` must be a whole number of at least 1.", "Received: 0",
-            "Fix: Pass batch_size=1, for example."]),
-        (per_worker, {"batch_size": 8, "scale_learning_rate": "cubic"}, [
-            "`scale_learning_rate` must be one of 'none', 'linear', 'sqrt'.", "Received: 'cubic'",
-            "Fix: Use scale_learning_rate='none'."]),
+        (on_failure, {"max_restarts": -1},
+         ["`max_restarts` must be a whole number of", "Received: -1",
+          "Fix: Pass max_restarts=1, for example."]),
+        (on_failure, {"min_workers": 0},
+         ["`min_workers` must be a whole number of at", "Received: 0",
+          "Fix: Pass min_workers=1, for example."]),
+        (on_failure, {"step_timeout": "60"},
+         ["`step_timeout` must be a number of seconds", "Received: '60'",
+          "Fix: Pass step_timeout=60.0, for example."]),
+        (per_worker, {"batch_size": 0},
+         ["`batch_size` must be a whole number of at", "Received: 0",
+          "Fix: Pass batch_size=1, for example."]),
+        (per_worker, {"batch_size": 8, "scale_learning_rate": "cubic"},
+         ["`scale_learning_rate` must be one of", "Received: 'cubic'",
+          "Fix: Use scale_learning_rate='none'."]),
     ],
 )  # fmt: skip
-def test_what_is_refused(call: Callable[..., Any], arguments: dict[str, Any], lines: list[str]) -> None:
+def test_what_is_refused(call: Callable[..., Any], arguments: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(ArgumentError) as caught:
         call(**arguments)
-    assert str(caught.value).splitlines() == lines
+    assert_says(caught.value, said)
 
 
 @pytest.mark.parametrize(
