@@ -59,9 +59,9 @@ test: setup ## all checks and tests but the slow ones; T=tests/python/clusters o
 test-all: setup ## the slow tests too, all engines, all faults, all cases of equality, the site
 	@SLOW=1 MINUTES=4 tools/test.sh test-python,test-r+check+soak+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
 
-lint: setup ## ruff, mypy, import-linter, lintr, schemas of workflows
+lint: setup ## ruff, mypy, import-linter, lintr, schemas of workflows, words
 	@failed=0; \
-	for tool in '.venv/bin/ruff check .' .venv/bin/mypy .venv/bin/lint-imports 'Rscript tools/lint.R' tools/lint-documents.sh; do \
+	for tool in '.venv/bin/ruff check .' .venv/bin/mypy .venv/bin/lint-imports 'Rscript tools/lint.R' tools/lint-documents.sh '.venv/bin/python tools/lint_words.py'; do \
 	  echo "$$tool"; $$tool || failed=1; \
 	done; \
 	exit $$failed

@@ -1,0 +1,35 @@
+"""The check of the words in the documents finds what it should, and nothing in code."""
+
+import sys
+
+import pytest
+from paths import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+from lint_words import found, pages
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A run goes\non with its model.",
+        "It ends with the same bits.",
+        "The processes of Slurm start.",
+        "This holds for R, too.",
+        "It takes some 2 seconds.",
+        "# Threads of others",
+    ],
+)
+def test_a_place_is_found(text: str) -> None:
+    [(line, _, better)] = found("First.\n" + text)
+    assert (line, bool(better)) == (2, True)
+
+
+@pytest.mark.parametrize("text", ["`the same bits`", "```text\ngo on, too.\n```", "[a](the-same-bits.md)"])
+def test_code_and_links_are_left_out(text: str) -> None:
+    assert not list(found(text))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_the_documents_keep_the_words(page) -> None:
+    assert not list(found(page.read_text()))
