@@ -46,7 +46,9 @@ def test_each_class_of_errors_has_an_example_on_its_page():
         assert "<!-- run" in text
         assert "*What to do*: " in text
         # JobStoppedError ends a script by its exit status, so its name is not printed.
-        shown = [block.output for page in pages for block in blocks(page) if block.code in text and block.output]
+        shown = [
+            block.output for page in pages for block in blocks(page) if block.code in text and block.output
+        ]
         assert any(name in output for output in shown) or name in ("JobStoppedError", "TfdistrError")
 
 
