@@ -94,6 +94,13 @@ def test_a_promise_has_tests(page: str, promise: str, tests: str) -> None:
         assert name in named_in(file), f"{page}: {promise}: {file} has no {name}"
 
 
+def test_the_environment_variables_are_on_their_page():
+    page = set(re.findall(r"`(TFDISTR_\w+)`", (ROOT / "docs" / "environment.md").read_text()))
+    code = [*CORE.rglob("*.py"), *(ROOT / "R").glob("*.R")]
+    used = {name for file in code for name in re.findall(r'"(TFDISTR_\w*[A-Z])"', file.read_text())}
+    assert page == used
+
+
 NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?!\.?\d)")
 #: Pages that say how fast or how exact tfdistr is.
 CLAIMING = [ROOT / "README.md", ROOT / "docs" / "performance.md", *pages.notes()]

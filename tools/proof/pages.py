@@ -86,8 +86,18 @@ def report() -> str:
 def _part(record: Record) -> str:
     """A part of the report: how it was made, what it printed, and the note about it."""
     missed = sum(line.startswith("MISSED") for line in record.printed.splitlines())
-    made = [f"$ {record.command}", record.made, record.machine, *([f"{missed} bars missed"] if missed else [])]
-    parts = [f"## {PARTS[record.name][0]}", _text("\n".join(made)), _text(record.printed.strip("\n")), record.note]
+    made = [
+        f"$ {record.command}",
+        record.made,
+        record.machine,
+        *([f"{missed} bars missed"] if missed else []),
+    ]
+    parts = [
+        f"## {PARTS[record.name][0]}",
+        _text("\n".join(made)),
+        _text(record.printed.strip("\n")),
+        record.note,
+    ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -98,7 +108,8 @@ def _text(printed: str) -> str:
 _HEAD = """<!-- Made by tools/proof/pages.py from the records and notes in this folder. -->
 # What was measured
 
-`make proof` runs these programs. Each part says when it was run and on which machine, and shows all that it printed.
+`make proof` runs these programs. Each part says when it was run and on which machine, and shows all that it
+printed.
 """
 
 

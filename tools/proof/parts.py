@@ -1,4 +1,4 @@
-"""The parts of the proof: what each shows, how it is run, the file of what it printed, and the note about it."""
+"""The parts of the proof: what each shows, how it is run, what it printed, and the note about it."""
 
 from __future__ import annotations
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 import sys
+from textwrap import fill
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from parts import ROOT, read
 
 PICTURES = ROOT / "docs" / "pictures"
 #: Of a system in the table of `make bench`: examples per second, and (min to max).
-_SYSTEM = re.compile(r"(\S.*?)  +([\d,]+)  +\(([\d,]+) to ([\d,]+)\)")
+_SYSTEM = re.compile(r"(\S.*?)  +([\d,]+) *\( *([\d,]+) to +([\d,]+)\)")
 
 # The same numbers give the same file.
 matplotlib.rcParams["svg.hashsalt"] = "tfdistr"
@@ -40,7 +42,7 @@ def speed() -> Figure:
     """Examples per second of each system: a bar, and the range of the runs as a line."""
     found = speeds()
     rows = sum(len(systems) for systems in found.values())
-    drawn = Figure((4.8, 2 + rows / 5), layout="constrained")  # narrow: it fits a phone
+    drawn = Figure((4.2, 2 + rows / 5), layout="constrained")  # narrow: it fits a phone
     panels = drawn.subplots(len(found), squeeze=False)[:, 0]
     for panel, (network, systems) in zip(panels, found.items(), strict=True):
         names, middle, least, most = zip(*reversed(systems), strict=True)
@@ -48,8 +50,9 @@ def speed() -> Figure:
                   [b - a for a, b in zip(middle, most, strict=True)]]  # fmt: skip
         colors = ["#2a6fbb" if "tfdistr" in name else "#9a9a9a" for name in names]
         panel.barh(names, middle, xerr=errors, color=colors, ecolor="#555555")
-        panel.set_title(network, fontsize="medium", loc="left")
+        panel.set_title(fill(network, 40), fontsize="medium", loc="left")
         panel.tick_params(labelsize="small")
+        panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.set_xlabel("examples per second")
     return drawn
 

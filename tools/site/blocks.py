@@ -45,12 +45,25 @@ def _indented(text: str) -> str:
     return re.sub(r"^(?=.)", "    ", text, flags=re.MULTILINE)
 
 
+def _in_colours_of_the_page(svg: str) -> str:
+    """A Matplotlib picture without its head and its white paper, with ink that the page's style chooses."""
+    svg = re.sub(r"^.*?(?=<svg )|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for paper, ink in (
+        ("fill: #ffffff", "fill: none"),
+        ("#000000", "var(--ink)"),
+        ("#555555", "var(--ink)"),
+        ("#cccccc", "var(--line)"),
+    ):
+        svg = svg.replace(paper, ink)
+    return svg
+
+
 def diagrams(markdown: str, folder: Path) -> str:
     """An image that is a diagram becomes a part of the page, so that it has the page's colours."""
 
     def inline(match: re.Match[str]) -> str:
         alt = html.escape(" ".join(match[1].split()), quote=True)
-        svg = (folder / match[2]).read_text().strip()
+        svg = _in_colours_of_the_page((folder / match[2]).read_text().strip())
         svg = re.sub(r"\n\s*\n", "\n", svg).replace("<svg ", f'<svg role="img" aria-label="{alt}" ', 1)
         return f'<div class="diagram">\n{svg}\n</div>'
 

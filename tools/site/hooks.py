@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import blocks
+import finish
 import python_reference
 import r_reference
+import references
 import repository
 from mkdocs.structure.files import File, Files
 
@@ -15,11 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_config(config: Any) -> Any:
-    """The references have as many pages as there are names, so their part of the navigation is made here."""
+    """Adds what the repository says of itself, and the references: a page for each name."""
     sections = {"Python": python_reference.navigation(ROOT), "R": r_reference.navigation(ROOT)}
-    for entry in config.nav:
-        for title in entry.keys() & sections.keys():
-            entry[title] = sections[title]
+    config.extra["version"] = repository.version(ROOT)
+    config.repo_url = repository.address()
+    config.repo_name = "Source"
+    reference = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
+    for entry in reference:
+        if isinstance(entry, dict):
+            entry.update((title, sections[title]) for title in entry.keys() & sections.keys())
     return config
 
 
@@ -34,6 +40,19 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The Markdown of a page, with what the site adds to it."""
     uri = page.file.src_uri
+    if uri.startswith("proof/"):
+        page.meta["search"] = {"exclude": True}  # thousands of lines that programs printed
+    if line := references.other_language(uri, ROOT):
+        markdown += f"\n\n{line}\n"
+    if address := repository.address():
+        markdown = markdown.replace(repository.NO_ADDRESS, address)
     markdown = repository.site_links(markdown, uri, ROOT)
     markdown = blocks.diagrams(markdown, ROOT / "docs" / Path(uri).parent)
     return blocks.tabs(blocks.scripts(markdown, ROOT))
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """The HTML of a page: readable on any width, with links to the references."""
+    uri = page.file.src_uri
+    html = finish.outputs(finish.tables(finish.summary_first(html)))
+    return html if uri.startswith("source/") else references.linked(html, uri, ROOT)

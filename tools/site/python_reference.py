@@ -30,7 +30,9 @@ def pages(root: Path) -> dict[str, str]:
     rows: dict[str, str] = {}
     made = {}
     for name, (module, sentence) in names(root).items():
-        made[f"python/{name}.md"] = f"---\ntitle: {name}\n---\n::: {module}\n{_INHERITING.get(name, '')}"
+        made[f"python/{name}.md"] = (
+            f"---\ntitle: {name} (Python)\n---\n::: {module}\n{_INHERITING.get(name, '')}"
+        )
         rows[name] = f"| [`{name}`]({name}.md) | {sentence} |"
     head = "# Python reference\n\nAll public names of `tfdistr`; `help()` shows the same text."
     made["python/index.md"] = f"{head}\n\n{listed(names(root), rows)}"

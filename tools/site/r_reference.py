@@ -40,6 +40,11 @@ def pages(root: Path) -> dict[str, str]:
     return made
 
 
+def aliases(root: Path) -> dict[str, list[str]]:
+    """The names that each page describes."""
+    return {name: names for name, (_, names) in _read(root)[0].items()}
+
+
 def title(name: str) -> str:
     """The name of a page, as users know it."""
     return name.removesuffix("-package").removesuffix(".tfdistr_fit")
@@ -67,4 +72,6 @@ def _page(name: str, text: str) -> str:
     body = re.sub(r"<h3>(.*?)</h3>", r"\n## \1\n", body)
     body = re.sub(r"<h4>(.*?)</h4>", r"\n### \1\n", body)
     body = body.replace("<table>\n<tr style=", '<table class="r-arguments">\n<tr style=')
-    return f"---\ntitle: {title(name)}\n---\n# `{title(name)}`: {sentence}\n{body}\n"
+    body = re.sub(r"<td><code>(\w+)</code></td>", r'<td id="\1"><code>\1</code></td>', body)
+    kind = "package" if name.endswith("-package") else "R"
+    return f"---\ntitle: {title(name)} ({kind})\n---\n# `{title(name)}`: {sentence}\n{body}\n"

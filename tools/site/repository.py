@@ -1,4 +1,4 @@
-"""Pages from files outside docs/: the texts at the root, vignettes, and each file that a page links to."""
+"""Pages from files outside docs/: texts at the root, vignettes, notebooks, and files that pages link to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import re
 from functools import cache
 from pathlib import Path
 
+from notebooks import notebook
+
 #: The pages of the site whose text is elsewhere in the repository.
 TEXTS = {
     "index.md": "README.md",
     "security.md": "SECURITY.md",
     "news.md": "NEWS.md",
     "contributing.md": "CONTRIBUTING.md",
+    "tutorial.md": "examples/tutorial/tutorial.ipynb",
+    "tutorial-r.md": "examples/tutorial/tutorial.md",
     "guides/tfdistr.md": "vignettes/tfdistr.Rmd",
     "guides/custom-loop.md": "vignettes/custom-loop.Rmd",
     "guides/custom-loop-python.md": "vignettes/custom-loop-python.Rmd",
@@ -22,6 +26,21 @@ _PLACES = {text: uri for uri, text in TEXTS.items()}
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
 _CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".py": "python", ".R": "r", ".c": "c", ".md": "markdown", ".sh": "sh"}
+
+
+#: What the pages write where the address of the repository belongs.
+NO_ADDRESS = "<address of this repository>"
+
+
+def address() -> str | None:
+    """The address of the repository, where a workflow of GitHub builds the site."""
+    repository = os.environ.get("GITHUB_REPOSITORY")
+    return repository and f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}"
+
+
+def version(root: Path) -> str:
+    """The version of the package."""
+    return re.search(r"^Version: (\S+)", (root / "DESCRIPTION").read_text(), re.MULTILINE)[1]
 
 
 def pages(root: Path) -> dict[str, str]:
@@ -60,6 +79,8 @@ def _page_of(path: str) -> str:
 def _text(file: Path) -> str:
     """The text of a page. A vignette's head becomes its title; its hidden chunks go."""
     text = file.read_text()
+    if file.suffix == ".ipynb":
+        return notebook(text)
     if file.suffix != ".Rmd":
         return text
     head, body = re.fullmatch(r"---\n(.*?)^---\n(.*)", text, re.MULTILINE | re.DOTALL).groups()

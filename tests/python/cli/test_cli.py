@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import tfdistr
 from tfdistr.cli.main import run, server_config
@@ -120,6 +121,15 @@ def test_flags_of_a_script_are_its_own(tmp_path):
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "['--log_dir', 'mine']" in ended.stdout
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse formats help in another way since 3.13")
+def test_the_page_of_the_command_line_shows_its_help(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
+    monkeypatch.setenv("COLUMNS", "92")
+    import command_line
+
+    assert command_line.PAGE.read_text() == command_line.page(), "run: python tools/site/command_line.py"
 
 
 def test_the_version(capsys):
