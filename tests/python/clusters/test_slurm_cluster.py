@@ -121,7 +121,7 @@ def test_workers_in_an_allocation_are_as_it_says(
     with pytest.raises(ClusterStartError) as caught:
         slurm_cluster(nodes=3).check()
     assert str(caught.value).splitlines() == [
-        "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
+        "The allocation of Slurm must have the nodes, processors and GPUs that the cluster asks for.",
         f"Received: job {allocation.env['SLURM_JOB_ID']} with 2 nodes, and 3 asked for",
         "Fix: Ask salloc or sbatch for more. Without `nodes` and `workers_per_host` the workers are as "
         "the allocation says. Without SLURM_JOB_ID in the environment, it submits its own job.",
