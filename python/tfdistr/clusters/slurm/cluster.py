@@ -335,7 +335,7 @@ def slurm_cluster(
         cores_per_worker: The number of processors of each worker (``--cpus-per-task``); by default as the
             allocation says, or the default of Slurm.
         gpus_per_worker: The number of GPUs of each worker (``--gpus-per-task``), which sees only its own. 0
-            hides all GPUs. By default what Slurm gives.
+            hides all GPUs. By default each worker sees one of those that Slurm gives it.
         env: Environment variables for the workers, text to text, added to the variables of this process.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
         tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.
