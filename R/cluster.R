@@ -80,10 +80,10 @@ cluster_from_env <- function() {
 #'   By default the workers fairly share all cores that this process can use; where there are fewer cores
 #'   than workers, several workers share one core.
 #' @param gpus_per_worker Number of GPUs of each worker, which sees only its own, of those that this process
-#'   sees (or that `env` makes visible). 0 hides all GPUs. By default every worker sees all.
+#'   sees (or that `env` makes visible). 0 hides all GPUs. By default each of several workers sees one GPU, in
+#'   turn if there are fewer GPUs than workers, and one worker sees all.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
-#'   process. Workers that share a GPU have `TF_FORCE_GPU_ALLOW_GROWTH = "true"`, so that each takes the
-#'   memory that it needs.
+#'   process. They have `TF_FORCE_GPU_ALLOW_GROWTH = "true"`, so that each takes the GPU memory that it needs.
 #' @param follow `TRUE` to show the output of the workers while they run, each line after "`[worker 1]`". The
 #'   output is in a file for each worker in any case.
 #' @param warm Whether workers are forks of a fork server, an R process that has loaded Python, TensorFlow and

@@ -22,7 +22,7 @@
 #' @param cores_per_worker Number of cores of its host on which each worker runs, with as many threads. By
 #'   default the workers of a host fairly share its cores.
 #' @param gpus_per_worker Number of GPUs of its host for each worker, which sees only its own. 0 hides all
-#'   GPUs. By default every worker sees all.
+#'   GPUs. By default each of several workers of a host sees one, and one worker sees all.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process. The variables of a login, such as HOME, are those of the host. They travel through ssh, and are
 #'   in no file and no command line.

@@ -28,7 +28,7 @@
 #' @param cores_per_worker Number of processors of each worker (`--cpus-per-task`); by default as the
 #'   allocation says, or the default of Slurm.
 #' @param gpus_per_worker Number of GPUs of each worker (`--gpus-per-task`), which sees only its own. 0 hides
-#'   all GPUs. By default what Slurm gives.
+#'   all GPUs. By default each worker sees one of those that Slurm gives it.
 #' @param env Named character vector: environment variables for the workers, beside the variables of this
 #'   process.
 #' @param start_timeout Seconds that the job may wait in the queue (then it is cancelled), and seconds from

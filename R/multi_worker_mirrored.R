@@ -18,10 +18,11 @@
 #'   collective that takes longer than `timeout_seconds` is an error. Create the options in the call, as in
 #'   the example: where keras3 is attached, the first use of `tf` makes a tensor.
 #' @param ... Not used.
-#' @param communication String: the backend of the collectives: "ring" or "nccl" of TensorFlow (without a GPU,
-#'   "nccl" is the ring, with a warning), "mpi" (the processes that `mpiexec` has started, or those in
-#'   TF_CONFIG, which then need MPICH but no `mpiexec`), or "auto" (the default): MPI if all workers have the
-#'   same, see no GPU, and can connect to each other, else what TensorFlow chooses.
+#' @param communication String: the backend of the collectives: TensorFlow's "ring" or "nccl" (the ring
+#'   without GPUs, or with two workers on one GPU, and the chief says so), "mpi" (the processes that `mpiexec`
+#'   has started, or those in TF_CONFIG, which then need MPICH but no `mpiexec`), or "auto" (the default):
+#'   NCCL if each worker sees a GPU of its own, MPI if none sees a GPU, all have the same MPICH, and they can
+#'   connect to each other, else the ring.
 #' @param gradient_dtype String: the type in which gradients are sent in the steps of Keras's `fit`:
 #'   "float32", or "bfloat16", which halves the bytes and keeps 8 significant bits. The sums are added to the
 #'   weights in float32.

@@ -22,8 +22,8 @@
 #' @param hostfile String: a file with a host on each line, such as `node-1 slots=2`.
 #' @param cores_per_worker The number of cores of each worker; by default the workers share the cores of their
 #'   machine.
-#' @param gpus_per_worker The number of GPUs of each worker, which sees only its own; by default all workers
-#'   see all GPUs.
+#' @param gpus_per_worker The number of GPUs of each worker, which sees only its own; by default one for each
+#'   of several workers of a machine.
 #' @param communication String: what carries the gradients, as in [multi_worker_mirrored()].
 #' @param env Named strings: environment variables for the workers.
 #' @param start_timeout Seconds until every worker must have started.

@@ -17,8 +17,9 @@
 #' * `model_parallel()`: choose a model whose layers are on several devices, or on the workers of a cluster.
 #'
 #' @param communication String: the backend for the gradients, "ring" and "nccl" (one GPU for each worker) of
-#'   TensorFlow, "mpi", or "auto": MPI if all workers have the same MPICH, see no GPU, and can connect to each
-#'   other, else the ring, and the log of the chief says why. The result says which backend was used.
+#'   TensorFlow, "mpi", or "auto": NCCL if each worker sees a GPU of its own; MPI if none sees a GPU, all have
+#'   the same MPICH, and they can connect to each other; else the ring. The chief says which, and why. The
+#'   result says which backend was used.
 #' @param gradient_dtype String: the type in which workers send gradients, "float32", or "bfloat16", which
 #'   halves the bytes and rounds each gradient to 8 significant bits.
 #' @param start_timeout Without `cluster`: seconds within which all workers or servers must have joined; by

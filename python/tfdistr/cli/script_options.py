@@ -143,7 +143,7 @@ class Workers:
     )
     cores_per_worker: int | None = option(check_optional_int, help="cores of a worker")
     gpus_per_worker: int | None = option(
-        check_optional_int, minimum=0, help="GPUs of a worker, which sees only its own (default: all)"
+        check_optional_int, minimum=0, help="GPUs of a worker, which sees only its own (default: one)"
     )
     communication: str = option(
         check_choice, COMMUNICATION, default="auto", help="auto (default), mpi, ring or nccl"

@@ -20,6 +20,10 @@ LAUNCHERS = (
 )
 #: The variables of the rank.
 RANKS = tuple(rank for rank, _, _ in LAUNCHERS)
+_PLACES = (
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+)
 _SLURM_SPECIAL_STEPS = 0xFFFF_FFF0  # from here on: the shells of sbatch and salloc, which are not ranks
 
 
@@ -33,6 +37,14 @@ def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int,
     for rank, sizes, local in LAUNCHERS:
         if environ.get(rank, "").isdigit() and (rank != SLURM_RANK or _is_slurm_task(environ)):
             return rank, int(environ[rank]), _number(environ, sizes), _number(environ, (local,))
+    return None
+
+
+def place_on_host(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """Return the index of an MPI rank among those of its host, and their number; None if it is not given."""
+    for names in _PLACES:
+        if all(environ.get(name, "").isdigit() for name in names):
+            return int(environ[names[0]]), int(environ[names[1]])
     return None
 
 

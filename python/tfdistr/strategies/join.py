@@ -21,12 +21,14 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.mpi.agreement import Talks
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.config import bypass_proxy
+from tfdistr.rendezvous.launcher_ranks import place_on_host
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.meeting import cluster_to_join, meet
 from tfdistr.rendezvous.protocol import PORT_IN_USE, absence_error, no_port_error, says_port_in_use
 from tfdistr.rendezvous.slurm_step import place_on_node
 from tfdistr.utils.gpus import fix_for_gpu, take_gpu
 from tfdistr.utils.shared_names import remove_names
+from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
 
@@ -58,15 +60,16 @@ class Joined(NamedTuple):
 def join_cluster(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:
     """Join the cluster of a resolver, of MPI's launcher or of TF_CONFIG, whichever comes first."""
     if resolver is None and chooses_mpi(exchange.communication):
-        if exchange.communication == "auto":
-            log.info("communication: MPI, whose launcher started this process")
+        take_gpu(*(place_on_node() or place_on_host() or (0, 1)))
         collectives = mpi_collectives(exchange, start_timeout, heartbeat_timeout)
+        if exchange.communication == "auto":
+            _say_launcher(collectives)
         os.environ["TF_CONFIG"] = "{}"  # MPI does not need it
         return Joined(collectives)
-    if (place := place_on_node()) is not None:
-        take_gpu(*place)
     if resolver is None:
         config = cluster_to_join()
+        if config is not None:
+            take_gpu(*(place_on_node() or (0, 1)))
         # Rewritten for TensorFlow, which fails on some forms from R, and on "".
         os.environ.update(config.to_env() if config else {"TF_CONFIG": "{}"})
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -74,6 +77,16 @@ def join_cluster(resolver: Any, exchange: Exchange, start_timeout: float, heartb
     tasks = addresses(resolver)
     joined = join(resolver, exchange, start_timeout, heartbeat_timeout)
     return joined._replace(resolver=None if joined.collectives else resolver, tasks=tasks)
+
+
+def _say_launcher(collectives: Collectives | None) -> None:
+    """Log that MPI's launcher has decided; between GPUs, it costs copies."""
+    log.info("communication: MPI, whose launcher started this process")
+    if collectives is not None and collectives.index == 0 and tf.config.get_visible_devices("GPU"):
+        log.warning(
+            "The gradients are exchanged over MPI, with copies to the memory of the host, because mpiexec "
+            "has started the workers. NCCL needs TF_CONFIG, srun, tfdistr run or a cluster.", extra=NOTE,
+        )  # fmt: skip
 
 
 def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:

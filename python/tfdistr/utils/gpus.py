@@ -63,17 +63,21 @@ def gpus_of_workers(gpus: Sequence[str], workers: int, each: int | None) -> tupl
     return tuple(",".join(share) or NO_GPU for share in shares)
 
 
-def too_few_gpus(workers: int, each: int, there: int) -> str:
+def too_few_gpus(
+    workers: int, each: int, there: int, source: str = "nvidia-smi, CUDA_VISIBLE_DEVICES"
+) -> str:
     """Return what an error says that it received if a machine has too few GPUs."""
     count = f"{workers} worker{'s' * (workers != 1)} with {each} each"
-    return f"{count}, and {there or 'no'} visible GPU{'s' * (there != 1)} (nvidia-smi, CUDA_VISIBLE_DEVICES)"
+    return f"{count}, and {there or 'no'} visible GPU{'s' * (there != 1)} ({source})"
 
 
 def take_gpu(index: int, workers: int) -> None:
-    """Leave this process, worker ``index`` of those of a machine, one of several GPUs.
+    """Leave this process, worker ``index`` of those of a machine, one of several GPUs, and memory as needed.
 
-    CUDA reads the variable when it starts, so call this before TensorFlow looks for GPUs.
+    CUDA reads the variables when it starts, so call this before TensorFlow looks for GPUs.
     """
+    for name, value in GROWTH.items():
+        os.environ.setdefault(name, value)
     if own := gpus_of_workers(visible_gpus({}), workers, None):
         os.environ[VISIBLE] = own[index]
 

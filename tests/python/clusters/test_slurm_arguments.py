@@ -17,6 +17,7 @@ from refusals import assert_says
 import tfdistr
 from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
+from tfdistr.clusters.slurm import cluster as slurm_cluster_module
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
 from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
@@ -268,6 +269,28 @@ def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPat
 )
 def test_how_srun_ended(status: int, said: str) -> None:
     assert how_ended(status).endswith(said)
+
+
+@pytest.mark.usefixtures("_allocation")
+def test_an_allocation_with_too_few_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_cluster_module, "check_programs", lambda *names: None)
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "1")
+    with pytest.raises(ClusterStartError) as caught:
+        tfdistr.slurm_cluster(workers_per_host=2, gpus_per_worker=1).check()
+    assert str(caught.value).splitlines()[:2] == [
+        "The allocation of Slurm must have the nodes, processors and GPUs that the cluster asks for.",
+        "Received: job 7 with 2 workers with 1 each, and 1 visible GPU (SLURM_GPUS_ON_NODE)",
+    ]
+    for options in ({"workers_per_host": 1, "gpus_per_worker": 1}, {"workers_per_host": 2}):
+        tfdistr.slurm_cluster(**options).check()
+
+
+def test_gpus_that_the_job_does_not_have(tmp_path: Path) -> None:
+    lines = ["srun: error: Unable to create step for job 5: Invalid generic resource (gres) specification"]
+    error = lost_error("srun exited with status 1", lines, *[ranks(tmp_path, 0)] * 2)
+    assert isinstance(error, ClusterStartError)
+    assert error.fix is not None
+    assert error.fix.startswith("Ask sbatch or salloc for the GPUs of each node, as in --gres=gpu:2")
 
 
 def test_a_lost_node_is_named(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from refusals import assert_says, refusal
 import tfdistr
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous import slurm_step
+from tfdistr.rendezvous.launcher_ranks import place_on_host
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.slurm_step import (
     PORT,
@@ -232,3 +233,16 @@ def test_any_text_is_a_list_or_is_refused(text: str) -> None:
         names = ["refused"]
     assert names
     assert all(names)
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        ({"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}, (1, 2)),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, (0, 4)),
+        ({"MPI_LOCALRANKID": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_the_place_of_an_mpi_rank_on_its_host(environ: dict[str, str], place: tuple[int, int] | None) -> None:
+    assert place_on_host(environ) == place

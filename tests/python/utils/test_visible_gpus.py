@@ -25,8 +25,13 @@ def test_a_worker_takes_one_gpu_by_its_place_on_the_host(
 ) -> None:
     monkeypatch.setattr(gpus, "_of_this_machine", lambda: ("0", "1", "2", "3"))
     monkeypatch.setenv(VISIBLE, visible)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")  # the user's word counts
     take_gpu(index, workers)
     assert gpus.os.environ[VISIBLE] == taken
+    assert gpus.os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH")
+    take_gpu(0, 1)
+    assert gpus.os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
 
 
 class _Cuda:

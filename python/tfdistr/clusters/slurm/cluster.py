@@ -17,6 +17,7 @@ from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.slurm.programs import (
     check_programs,
     cores_of_allocation,
+    gpus_of_node,
     in_allocation,
     mpi_of_srun,
     nodes_of_allocation,
@@ -29,7 +30,7 @@ from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_int, check_optional_int, check_text
-from tfdistr.utils.gpus import NO_GPU, VISIBLE
+from tfdistr.utils.gpus import NO_GPU, VISIBLE, too_few_gpus
 
 # The script of a job, where the user gives none.
 _SCRIPT = """\
@@ -212,9 +213,12 @@ class SlurmCluster(EngineCluster):
                 f"nodes with {', '.join(map(str, cores))} processors, and {needed} asked for on a node: "
                 f"{max(self.counts)} workers with {each} each"
             )
-        if received is not None and (self.nodes or self.workers_per_host or self.cores_per_worker):
+        elif 0 <= (gpus := gpus_of_node()) < self.counts[0] * (self.gpus_per_worker or 0):
+            received = too_few_gpus(self.counts[0], self.gpus_per_worker or 0, gpus, "SLURM_GPUS_ON_NODE")
+        asked = self.nodes or self.workers_per_host or self.cores_per_worker or self.gpus_per_worker
+        if received is not None and asked:
             raise ClusterStartError(
-                "The allocation of Slurm must have the nodes and processors that the cluster asks for.",
+                "The allocation of Slurm must have the nodes, processors and GPUs that the cluster asks for.",
                 received=f"job {os.environ['SLURM_JOB_ID']} with {received}",
                 fix="Ask salloc or sbatch for more. Without `nodes` and `workers_per_host` the workers are "
                 "as the allocation says. Without SLURM_JOB_ID in the environment, it submits its own job.",
@@ -331,7 +335,7 @@ def slurm_cluster(
         cores_per_worker: The number of processors of each worker (``--cpus-per-task``); by default as the
             allocation says, or the default of Slurm.
         gpus_per_worker: The number of GPUs of each worker (``--gpus-per-task``), which sees only its own. 0
-            hides all GPUs. By default what Slurm gives.
+            hides all GPUs. By default each worker sees one of those that Slurm gives it.
         env: Environment variables for the workers, text to text, added to the variables of this process.
         follow: Whether to show the output of the workers at once, each line after "[worker 1] ".
         tuning: Whether to choose settings that make TensorFlow fast on its processor; see `local_cluster`.

@@ -98,6 +98,12 @@ def cores_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, .
     return tuple(expand_counts(text)) if text else ()
 
 
+def gpus_of_node(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the number of GPUs of the allocation on the node of a batch script; -1 if it is not known."""
+    text = environ.get("SLURM_GPUS_ON_NODE", "")
+    return int(text) if text.isdecimal() else -1
+
+
 def nodes_of_allocation(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the names of the nodes of the allocation."""
     return expand_hostlist(environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "localhost")

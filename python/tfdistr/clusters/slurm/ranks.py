@@ -99,6 +99,13 @@ class Ranks(RemoteJob):
         self.end_all()
 
 
+# What srun says if a step asks for GPUs that its job does not have.
+_GPUS = re.compile(r"generic resource|\bgres\b|\bgpus?\b", re.IGNORECASE)
+_NO_GPUS = (
+    "Ask sbatch or salloc for the GPUs of each node, as in --gres=gpu:2, or pass no `gpus_per_worker`."
+)
+
+
 def lost_error(
     what: str, lines: Sequence[str], ranks: Sequence[RemoteWorker], lost: Sequence[RemoteWorker],
     fix: str | None = None,
@@ -112,6 +119,7 @@ def lost_error(
             received=f"{what} without workers {', '.join(str(rank.index) for rank in never)}. "
             f"Its last lines:\n{said}",
             fix=fix
+            or (_NO_GPUS if any(map(_GPUS.search, lines)) else None)
             or "See these lines for the reason. Each node must have this Python and tfdistr at the same "
             f"path: {sys.executable}.",
         )
