@@ -11,6 +11,7 @@ from tfdistr.clusters.worker_process import Worker
 from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.protocol import PORT_IN_USE
 from tfdistr.supervision.events import Event
+from tfdistr.supervision.reporting import calls_of_r
 from tfdistr.utils.disk import RESUME, is_full
 from tfdistr.utils.log_tail import last_lines
 
@@ -93,15 +94,15 @@ def worker_failed_error(
             fix = f"The disk of {process.log.parent.parent} is full, which may be the reason. {RESUME}"
     if failure.port_in_use:
         fix = f"Free some ports: the workers were started {attempts} times, each time on other ports."
-    parts = [f"{title} on {process.host} {said}"]
+    title = f"{title} on {process.host}"
     if traceback:
-        parts.append(traceback)
+        more = traceback
     else:
         lines = last_lines(process.log, _LOG_LINES)
-        parts.append("\n".join(["Its last output:", *(f"  {line}" for line in lines)]) if lines else "")
-    parts.append(f"Its log: {process.log}")
-    return WorkerFailedError(
-        "\n\n".join(filter(None, parts)),
+        more = "\n".join(["Its last output:", *(f"  {line}" for line in lines)]) if lines else ""
+    place = f"Its log: {process.log}"
+    made = WorkerFailedError(
+        "\n\n".join(filter(None, [f"{title} {said}", more, place])),
         worker=failure.worker,
         host=process.host,
         pid=process.pid,
@@ -110,6 +111,10 @@ def worker_failed_error(
         log=str(process.log),
         fix=fix,
     )
+    if traceback:
+        said, _ = _reported(event, None)
+        made._in_short = "\n\n".join(filter(None, [f"{title} {said}", calls_of_r(traceback), place]))
+    return made
 
 
 def _reported(event: Event, traceback: str | None) -> tuple[str, str | None]:
