@@ -96,33 +96,54 @@ recorded <- function(fun, record) {
   }
 }
 
-# Calls a function that may have no arguments.
-call_with <- function(fun, ...) {
-  if (length(formals(args(fun)))) fun(...) else fun()
+# Calls a function that may have no arguments, by its name in the call stack.
+call_with <- function(fun, ..., .name = "fun") {
+  name <- .name
+  assign(name, fun)
+  do.call(name, if (length(formals(args(fun)))) list(...) else list(), quote = TRUE)
 }
 
-# The class of an error and R's call stack, for the core; NULL if the error did not come from or through R.
+# The class of an error with the call that failed, and R's calls, for the core; NULL if the error did not come
+# from or through R.
 r_error <- function(error) {
   attribute <- function(name) reticulate::py_to_r(reticulate::py_get_attr(error, name, silent = TRUE))
   while (!is.null(error)) {
     trace <- attribute("trace")
     if (!is.null(trace)) {
       class <- attribute("r_class") %||% sub(".*[.]", "", class(error)) # an error of Python that R passed on
-      return(reticulate::tuple(class[[1L]], format_calls(trace)))
+      calls <- own_calls(trace$call)
+      failed <- Filter(Negate(signals), calls)
+      place <- if (length(failed)) paste(" in", shown_call(failed[[length(failed)]]))
+      lines <- c(
+        "R call stack (innermost last):", sprintf("%3d: %s", seq_along(calls), vapply(calls, shown_call, ""))
+      )
+      return(reticulate::tuple(paste0(class[[1L]], place), paste(lines, collapse = "\n")))
     }
     error <- attribute("__cause__")
   }
 }
 
 # R's calls since the last call from Python, without the calls that only connect the two.
-format_calls <- function(trace) {
-  calls <- vapply(trace$call, function(call) rlang::expr_deparse(call)[[1L]], "")
-  begin <- c(
-    "reticulate:::call_r_function(", "do.call(fn, c(args, named_args))", "call_with(", "eval(ei, envir)"
+own_calls <- function(calls) {
+  shown <- vapply(calls, function(call) rlang::expr_deparse(call)[[1L]], "")
+  between <- c(
+    "reticulate:::call_r_function(", "do.call(fn, c(args, named_args))", "call_with(", "do.call(name, ",
+    "eval(ei, envir)"
   )
-  for (between in begin) {
-    calls <- calls[seq_along(calls) > max(which(startsWith(calls, between)), 0L)]
-  }
-  calls <- calls[cumsum(startsWith(calls, ".handleSimpleError(")) == 0L]
-  paste(c("R call stack (innermost last):", sprintf("%3d: %s", seq_along(calls), calls)), collapse = "\n")
+  begins <- lapply(between, function(call) which(startsWith(shown, call)))
+  first <- max(unlist(begins), 0L) + 1L
+  ends <- which(startsWith(shown, ".handleSimpleError("))
+  last <- min(ends[ends > first], length(calls) + 1L) - 1L
+  calls[seq_len(length(calls)) >= first & seq_len(length(calls)) <= last]
+}
+
+signals <- function(call) rlang::is_call(call, c("stop", "abort", "stopifnot", "cli_abort"))
+
+# A call with the place of its code, where R has kept it.
+shown_call <- function(call) {
+  place <- attr(call, "srcref")
+  file <- if (!is.null(place)) attr(place, "srcfile")$filename
+  attributes(call) <- NULL
+  shown <- rlang::expr_deparse(call)[[1L]]
+  if (is.null(file) || !nzchar(file)) shown else sprintf("%s (%s#%d)", shown, basename(file), place[[1L]])
 }

@@ -59,8 +59,9 @@
 #' @param epochs Number of epochs, with those before `initial_epoch`.
 #' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
 #'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
-#'   training on one worker, all workers stop. Callbacks with R functions, and callbacks that Python can't
-#'   pickle, need the function.
+#'   training on one worker, all workers stop. Callbacks with R code, such as those of
+#'   `keras3::callback_lambda()`, are made in each worker by the code of the argument, so write them in the
+#'   call: `callbacks = list(callback_lambda(...))`.
 #' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets
 #'   instead of the training.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
@@ -182,6 +183,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
                             drop_remainder = FALSE, cluster = NULL, strategy = "multi_worker_mirrored",
                             run_dir = NULL, checkpoint_every = NULL, resume = FALSE, failures = NULL) {
   refuse_dots("distributed_fit", ...)
+  code <- substitute(callbacks)
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
   # Before any other use of the generator: set.seed() before the call determines the seed.
   drawn <- if (is.null(seed)) sample.int(.Machine$integer.max, 1L)
@@ -191,8 +193,11 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   earlier <- if (inherits(model, "tfdistr_fit")) model
   if (!is.null(earlier)) model <- model_function(earlier) %||% python_fit(earlier)
   placement <- attr(strategy, "placement")
+  if (!is.null(cluster)) callbacks <- callbacks_for_workers(callbacks, code, rlang::caller_env())
+  by_code <- inherits(callbacks, "tfdistr_callback_code")
   functions <- list(
-    model = model, data = x, validation = validation_data, callbacks = callbacks, placement = placement
+    model = model, data = x, validation = validation_data,
+    callbacks = if (by_code) callbacks$fun else callbacks, placement = placement
   )
   job <- new_job(functions, cluster, display)
 
@@ -202,7 +207,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
       x = job$part(x, "data", function(value) python_inputs(value, "x")),
       y = python_targets(y, "y"),
       validation_data = job$part(validation_data, "validation", python_validation),
-      callbacks = job$part(callbacks, "callbacks"),
+      callbacks = job$callbacks(callbacks),
       class_weight = as_mapping(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
       initial_epoch = python_epoch(initial_epoch),

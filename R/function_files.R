@@ -26,14 +26,14 @@ function_of_file <- function(file, name, role, digest) {
   if (!is.function(fun)) {
     return(if (is.null(fun)) "nothing of this name" else paste("an object of class", class(fun)[[1L]]))
   }
-  reticulate::r_to_py(in_role(fun, role))
+  reticulate::r_to_py(in_role(fun, role, name))
 }
 
-in_role <- function(fun, role) {
+in_role <- function(fun, role, name) {
   if (is_python(fun)) {
     return(fun)
   }
-  called <- function(...) traced_interrupt(call_with(fun, ...))
+  called <- function(...) traced_interrupt(call_with(fun, ..., .name = name))
   switch(role, data = data_function(called), layer = of_layer(called), called)
 }
 

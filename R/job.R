@@ -29,6 +29,13 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
       core()$FunctionByName(name)
     }
   }
+  callbacks <- function(value) {
+    if (inherits(value, "tfdistr_callback_code")) {
+      lapply(value$listed, function(listed) listed %||% core()$FunctionByName("callbacks"))
+    } else {
+      part(value, "callbacks")
+    }
+  }
   build <- if (is.function(functions$model)) recorded(functions$model, errors)
   # The model, or an earlier fit whose model the job continues with.
   model <- function(earlier = NULL, given = NULL) {
@@ -40,7 +47,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
     }
   }
   list(
-    errors = errors, part = part, model = model,
+    errors = errors, part = part, model = model, callbacks = callbacks,
     caller = function(seed = NULL) {
       core(convert = TRUE)$Caller(
         display$event, TRUE,

@@ -74,7 +74,7 @@ load_functions <- function(run_dir) {
 # device, which is not allowed before the strategy is made.
 worker_functions <- function(run_dir) {
   delayedAssign("functions", load_functions(run_dir))
-  called <- function(name) function(...) traced_interrupt(call_with(functions[[name]], ...))
+  called <- function(name) function(...) traced_interrupt(call_with(functions[[name]], ..., .name = name))
   calls <- rlang::set_names(lapply(job_functions, called), job_functions)
   calls$placement <- of_layer(calls$placement)
   for (name in c("data", "validation")) calls[[name]] <- data_function(calls[[name]])

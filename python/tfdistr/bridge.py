@@ -92,6 +92,7 @@ NAMES = {
     "evaluate": "jobs.inference",
     "predict": "jobs.inference",
     # The values that R functions take to the workers
+    "can_be_pickled": "utils.pickles",
     "check_own": "utils.trusted_files",
     "load_value": "utils.pickles",
     "save_value": "utils.pickles",

@@ -129,6 +129,8 @@ class WorkerFailedError(TfdistrError, RuntimeError):
     """
 
     kind = "worker_failed"
+    #: The message without Python's frames, for R.
+    _in_short: str | None = None
 
     def __init__(
         self,

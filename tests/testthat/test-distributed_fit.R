@@ -104,6 +104,29 @@ test_that("data frames, factors, weights and Python's callbacks reach the worker
   expect_match(lines, "^\\[worker 1\\] ", all = FALSE)
 })
 
+test_that("callbacks with R code are made in each worker by the code of the argument", {
+  keras <- reticulate::import("keras")
+  notes <- withr::local_tempdir()
+  note <- function(word) {
+    keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) {
+      cat(word, epoch, "\n", file = file.path(notes, paste0("worker-", worker_index())), append = TRUE)
+    })
+  }
+  stops <- keras$callbacks$EarlyStopping("loss", patience = 0L, min_delta = 10) # as an object of the session
+  train <- function(...) {
+    digits <- some_digits()
+    distributed_fit(small_model, digits$x, digits$y, epochs = 3, cluster = local_cluster(2), ...)
+  }
+  word <- "listed"
+  expect_length(train(callbacks = list(note(word), stops))$history$loss, 2L)
+  made <- function(word) list(stops, note(word))
+  train(callbacks = made("made"))
+  for (worker in c("worker-0", "worker-1")) {
+    lines <- readLines(file.path(notes, worker))
+    expect_identical(lines, paste(rep(c("listed", "made"), each = 2L), c(0, 1), ""))
+  }
+})
+
 test_that("an error of R in one worker arrives with its message, its call stack and its log", {
   build <- small_model
   inner <- function(number) stop("no {model} for the number ", number)
@@ -128,9 +151,11 @@ test_that("an error of R in one worker arrives with its message, its call stack 
   expect_identical(error$workers$status[[2L]], "failed")
   expect_false(any(runs(error$workers$pid)))
   message <- conditionMessage(error)
-  expect_match(message, "Worker 1 of 2 on .* failed: simpleError: no {model} for the number 42", perl = TRUE)
+  expect_match(message, "Worker 1 of 2 on .* failed: simpleError in inner\\(41 [+] 1\\) [(]test-distributed_fit.R#")
+  expect_match(message, "#[0-9]+[)]: no [{]model[}] for the number 42")
   expect_match(message, 'R call stack (innermost last):', fixed = TRUE)
-  expect_match(message, 'inner(41 + 1)', fixed = TRUE)
+  expect_match(message, '  1: model()\n  2: inner(41 + 1) (test', fixed = TRUE)
+  expect_false(grepl("Traceback|python_function", message)) # Python's frames are in the log only
   expect_match(message, error$log, fixed = TRUE)
   expect_match(error$traceback, 'stop("no {model} for the number ", number)', fixed = TRUE)
   expect_match(readLines(error$log), "no {model} for the number 42", fixed = TRUE, all = FALSE)
@@ -165,10 +190,8 @@ test_that("arguments are checked before anything is started", {
   expect_match(conditionMessage(fit(initial_epoch = 2)), "epochs = 1, after 1 epochs that are done")
   keras <- reticulate::import("keras")
   unpicklable <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) NULL)
-  expect_match(
-    conditionMessage(fit(cluster = local_cluster(), callbacks = list(unpicklable))),
-    "pass `callbacks` as a function"
-  )
+  from_variable <- fit(cluster = local_cluster(), callbacks = unpicklable)
+  expect_match(conditionMessage(from_variable), "Received: unpicklable, an object of class .*LambdaCallback")
 })
 
 test_that("classes can be weighted", {

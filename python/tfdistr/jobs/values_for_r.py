@@ -78,7 +78,7 @@ def error_for_r(error: TfdistrError) -> dict[str, Any]:
     if isinstance(error, JobStoppedError):
         parts["status"] = error.code
     if isinstance(error, WorkerFailedError):
-        parts["message"] = error.message  # the worker's own words
+        parts["message"] = error._in_short or error.message  # the worker's own words
         parts |= {name: getattr(error, name) for name in _FAILURE}
         parts["workers"] = worker_columns(error.workers)
     return parts

@@ -11,6 +11,7 @@ from tfdistr.clusters.worker_process import Worker
 from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.protocol import PORT_IN_USE
 from tfdistr.supervision.events import Event
+from tfdistr.supervision.reporting import calls_of_r
 from tfdistr.utils.disk import RESUME, is_full
 from tfdistr.utils.gpus import fix_for_gpu
 from tfdistr.utils.log_tail import last_lines
@@ -97,13 +98,12 @@ def worker_failed_error(
     fix = fix or fix_for_gpu("\n".join([said, traceback or ""] if event else lines))
     if failure.port_in_use:
         fix = f"Free some ports: the workers were started {attempts} times, each time on other ports."
-    parts = [f"{title} on {process.host} {said}"]
-    parts.append(traceback or _quoted("Its last output:", lines[-_LOG_LINES:]))
+    title, place = f"{title} on {process.host}", f"Its log: {process.log}"
+    parts = [f"{title} {said}", traceback or _quoted("Its last output:", lines[-_LOG_LINES:])]
     if traceback:  # else these lines may be among the last
         parts.append(_quoted("NCCL's warnings:", [line for line in lines if _NCCL in line][-_NCCL_LINES:]))
-    parts.append(f"Its log: {process.log}")
-    return WorkerFailedError(
-        "\n\n".join(filter(None, parts)),
+    made = WorkerFailedError(
+        "\n\n".join(filter(None, [*parts, place])),
         worker=failure.worker,
         host=process.host,
         pid=process.pid,
@@ -112,6 +112,10 @@ def worker_failed_error(
         log=str(process.log),
         fix=fix,
     )
+    if traceback:
+        said, _ = _reported(event, None)
+        made._in_short = "\n\n".join(filter(None, [f"{title} {said}", calls_of_r(traceback), place]))
+    return made
 
 
 def _quoted(title: str, lines: Sequence[str]) -> str:

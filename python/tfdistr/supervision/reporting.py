@@ -63,6 +63,16 @@ log = logging.getLogger("tfdistr")
 Foreign = Callable[[BaseException], tuple[str, str] | None]
 
 
+#: Where R's calls begin, see r_error() of R.
+_CALLS_OF_R = "R call stack (innermost last):"
+
+
+def calls_of_r(text: str) -> str:
+    """Return R's calls in the traceback that a worker has reported; empty if there are none."""
+    _, mark, calls = text.partition(_CALLS_OF_R)
+    return mark + calls
+
+
 class ProcessOfJob:
     """This process, as its launcher sees it."""
 

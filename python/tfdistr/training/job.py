@@ -88,6 +88,8 @@ def _check_callbacks(callbacks: Any) -> Any:
         return callbacks
     if isinstance(callbacks, list | tuple):
         for callback in callbacks:  # this process need not import Keras
+            if isinstance(callback, FunctionByName):  # a worker makes it, see load()
+                continue
             if isinstance(callback, type) or not hasattr(callback, "on_epoch_end"):
                 raise not_a_callback(callback)
         return callbacks
@@ -229,7 +231,8 @@ class Job:
     @property
     def functions(self) -> list[Any]:
         """The parts that may be functions."""
-        return [self.model, self.data, self.validation, self.callbacks, *self.options.values()]
+        listed = self.callbacks if isinstance(self.callbacks, list | tuple) else [self.callbacks]
+        return [self.model, self.data, self.validation, *listed, *self.options.values()]
 
     @property
     def source(self) -> Source:
@@ -316,4 +319,19 @@ class Job:
         named = {name: getattr(job, name) for name in ("model", "data", "validation", "callbacks")}
         present = dict(functions or {})
         found = {k: present[v.name] for k, v in named.items() if isinstance(v, FunctionByName)}
+        found = {"callbacks": _with_made(job.callbacks, present), **found}
         return attrs.evolve(job, answers=Path(run_dir, ANSWERS), **found)
+
+
+def _with_made(callbacks: Any, functions: Mapping[str, Any]) -> Any:
+    """Return a function that puts the callbacks of a function of another language into their places."""
+    listed = callbacks if isinstance(callbacks, list | tuple) else ()
+    named = {callback.name for callback in listed if isinstance(callback, FunctionByName)}
+    if not named:
+        return callbacks
+
+    def make() -> list[Any]:
+        made = iter(functions[named.pop()]())
+        return [next(made) if isinstance(each, FunctionByName) else each for each in listed]
+
+    return make

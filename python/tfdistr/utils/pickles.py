@@ -123,15 +123,22 @@ def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
 
 def _refused(value: Any) -> str:
     """Describe the first object of a list that cannot be pickled. R sends a list of objects."""
-    import cloudpickle
-
     for item in value if isinstance(value, list) else ():
-        try:
-            cloudpickle.dumps(item)
-        except Exception:
+        if not can_be_pickled(item):
             name = getattr(item, "name", None)
             return f"{describe(item)}{f' named {name!r}' if isinstance(name, str) else ''}: "
     return ""
+
+
+def can_be_pickled(value: Any) -> bool:
+    """Return whether other processes can have a value."""
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # the pickling code of an object can raise anything
+        return False
+    return True
 
 
 def load_value(run_dir: str | os.PathLike[str], name: str) -> Any:

@@ -1,0 +1,58 @@
+# Callbacks with R code, such as those of callback_lambda(): Python cannot serialize them. Each worker evaluates
+# the code that makes them, in a copy of the frame in which the caller has written it.
+
+# The argument `callbacks` for workers.
+#
+# callbacks: Its value. code, frame: Its code, and the frame of the caller.
+# Returns: the value. If it has callbacks with R code, a list of class "tfdistr_callback_code" with `fun`, the
+#   function that makes these, and `listed`, all callbacks, with NULL in the place of these.
+callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_env()) {
+  listed <- if (is_python(callbacks)) list(callbacks) else callbacks
+  if (!is.list(listed)) {
+    return(callbacks)
+  }
+  of_r <- !vapply(listed, can_be_sent, NA)
+  if (!any(of_r)) {
+    return(callbacks)
+  }
+  written <- written_code(code, frame)
+  if (!is.call(written$code)) {
+    abort(
+      "argument", "Cannot send a callback with R code to the workers if only its object is known.",
+      received = sprintf("%s, an object of class %s", rlang::as_label(code), class(listed[of_r][[1L]])[[1L]]),
+      fix = "Write it in the call, as callbacks = list(callback_lambda(...)), or pass a function that makes it.",
+      call = call
+    )
+  }
+  made <- making(written$code, listed, which(of_r), callbacks)
+  structure(
+    list(fun = rlang::new_function(NULL, made, written$frame), listed = replace(listed, of_r, list(NULL))),
+    class = "tfdistr_callback_code"
+  )
+}
+
+can_be_sent <- function(callback) {
+  !is_python(callback) || reticulate::py_to_r(core()$can_be_pickled(callback))
+}
+
+# The code that makes some of the callbacks: of list(a, b) only these, as each may do more.
+making <- function(code, listed, places, callbacks) {
+  if (is_python(callbacks)) {
+    rlang::call2("list", code)
+  } else if (rlang::is_call(code, "list") && length(code) == length(listed) + 1L) {
+    code[c(1L, places + 1L)]
+  } else {
+    rlang::call2("[", code, places)
+  }
+}
+
+# The code of an argument, and its frame: of a function that passes on its own argument, the code of this one.
+written_code <- function(code, frame) {
+  place <- Position(function(known) identical(known, frame), sys.frames())
+  passed <- if (is.symbol(code) && !is.na(place)) do.call(substitute, list(code, frame))
+  if (!is.language(passed) || identical(passed, code)) {
+    return(list(code = code, frame = frame))
+  }
+  above <- sys.parents()[[place]]
+  written_code(passed, if (above) sys.frame(above) else globalenv())
+}
