@@ -1,3 +1,4 @@
 .onLoad <- function(libname, pkgname) {
   recommend_python()
+  register_engine()
 }

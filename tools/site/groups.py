@@ -8,6 +8,7 @@ from collections.abc import Iterable
 GROUPS = {
     "Train": (
         "distributed_fit", "per_worker", "on_failure", "compare_strategies", "scaled_learning_rate", "WarmUp",
+        "tfdistr_mlp",
     ),
     "Clusters": (
         "local_cluster", "ssh_cluster", "slurm_cluster", "ray_cluster", "kubernetes_manifests",
