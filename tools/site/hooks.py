@@ -7,6 +7,7 @@ from typing import Any
 
 import blocks
 import finish
+import message_pages
 import python_reference
 import r_reference
 import references
@@ -22,8 +23,9 @@ def on_config(config: Any) -> Any:
     config.extra["version"] = repository.version(ROOT)
     config.repo_url = repository.address()
     config.repo_name = "Source"
-    reference = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
-    for entry in reference:
+    parts = {title: entry[title] for entry in config.nav for title in entry}
+    parts["Troubleshooting"].append({"Messages": message_pages.navigation()})
+    for entry in parts["Reference"]:
         if isinstance(entry, dict):
             entry.update((title, sections[title]) for title in entry.keys() & sections.keys())
     return config
@@ -31,7 +33,12 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds the pages that are not in docs/."""
-    made = python_reference.pages(ROOT) | r_reference.pages(ROOT) | repository.pages(ROOT)
+    made = (
+        python_reference.pages(ROOT)
+        | r_reference.pages(ROOT)
+        | repository.pages(ROOT)
+        | message_pages.pages()
+    )
     for uri, content in sorted(made.items()):
         files.append(File.generated(config, uri, content=content))
     return files
