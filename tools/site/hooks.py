@@ -38,6 +38,7 @@ def on_files(files: Files, config: Any) -> Files:
         | r_reference.pages(ROOT)
         | repository.pages(ROOT)
         | message_pages.pages()
+        | {"javascripts/messages-index.js": message_pages.index()}
     )
     for uri, content in sorted(made.items()):
         files.append(File.generated(config, uri, content=content))
