@@ -1,6 +1,8 @@
-"""Each page of the site loads and fits any screen. Links: MkDocs refuses those that lead nowhere."""
+"""Each page of the site loads and fits any screen, and its links lead somewhere."""
 
 import collections
+import html
+import posixpath
 import re
 
 import pytest
@@ -41,6 +43,21 @@ def test_each_page_loads_without_errors_and_fits_each_screen(browser: Browser):
         if not browser.find_elements(By.CSS_SELECTOR, "article h1"):
             wrong.append(f"{path} has no heading")
     assert not wrong, "\n".join(wrong)
+
+
+def test_links_lead_to_pages_and_their_parts():
+    parts = {path: set(re.findall(r' id="([^"]*)"', (SITE / path).read_text())) for path in PAGES}
+    wrong = set()
+    for path in PAGES:
+        content = (SITE / path).read_text().partition("<article")[2]
+        for link in re.findall(r'<a [^>]*href="([^"]*)"', content):
+            if path == "404.html" or re.match(r"\w+:", link):
+                continue
+            target, _, part = html.unescape(link).partition("#")
+            page = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+            if not (SITE / page).exists() or (part and page in parts and part not in parts[page]):
+                wrong.add(f"{path}: {link}")
+    assert not wrong, "\n".join(sorted(wrong))
 
 
 def test_titles_say_which_page_it_is():

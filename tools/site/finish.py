@@ -43,7 +43,7 @@ def _labelled(match: re.Match[str]) -> str:
 
 
 def _breakable(code: str) -> str:
-    marks = r"(?<=[/(,])|(?<=::)|(?<=_)(?=[^\s]{12})" if len(code) > 30 else r"(?<=[/(,])|(?<=::)"
+    marks = r"(?<=[/(,])|(?<=::)|(?<=_)(?=[^\s]{12})" if len(code) > 24 else r"(?<=[/,])|(?<=::)"
     return re.sub(rf"(?:{marks})(?=[\w.])", "<wbr>", code)
 
 
