@@ -58,10 +58,18 @@ def test_no_message_has_code_of_python_in_r() -> None:
 def test_each_message_is_a_heading_of_one_page():
     made = pages()
     assert len(made) == len(TOPICS)
-    headings = [heading for text in made.values() for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)]
+    headings = [
+        heading
+        for text in made.values()
+        for heading in re.findall(r"^## (.+) \{#m\d+\}$", text, re.MULTILINE)
+    ]
     assert len(headings) > 500
     assert len(headings) - len(set(headings)) < 10  # the same words may be of two subjects
-    assert "## `workers` must be a multiple of the number of hosts.\n" in made["messages/clusters.md"]
+    assert re.search(
+        r"^## `workers` must be a multiple of the number of hosts\. \{#m\d+\}$",
+        made["messages/clusters.md"],
+        re.MULTILINE,
+    )
     of_lock = made["messages/checkpoints.md"].partition(
         "## Only one job at a time may write to a run directory."
     )[2]

@@ -1,62 +1,96 @@
-"""Each page of the site loads and fits a phone. Links: MkDocs refuses those that lead nowhere."""
+"""Each page of the site loads and fits any screen, and its links lead somewhere."""
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+import collections
+import html
+import posixpath
+import re
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from site_browser import SITE, Browser
 
-pytestmark = [pytest.mark.slow(reason="a browser opens each page"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow(reason="a browser opens each page"), pytest.mark.timeout(900)]
 
-SITE = Path(__file__).parents[2] / "site"
-# The browser reaches no other machine.
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=390,844",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)  # fmt: skip
-
-
-@pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
-    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
-    if None in programs:
-        pytest.skip("no Chromium: tools/setup-site.sh browser installs it")
-    with tempfile.TemporaryDirectory() as profile:
-        options = webdriver.ChromeOptions()
-        options.binary_location = programs[0]
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        with webdriver.Chrome(options, Service(programs[1], env=os.environ | {"HOME": profile})) as started:
-            yield started
+PAGES = sorted(str(page.relative_to(SITE)) for page in SITE.rglob("*.html")) if SITE.is_dir() else []
+#: A phone, a tablet, a screen.
+WIDTHS = (360, 800, 1600)
+#: What a window of this width does not show: of the whole page, of code, tables and pictures.
+_CUT_OFF = """
+  const parts = ".md-main, .md-content :is(pre > code, .md-typeset__scrollwrap, .diagram)";
+  return [...document.querySelectorAll(parts)]
+    .filter(part => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
+    .map(part => part.textContent.trim().slice(0, 40));
+"""
+#: Pages that show files and records as they are.
+_AS_THEY_ARE = ("source/", "proof/")
 
 
-def test_each_page_loads_without_errors_and_fits_a_phone(browser):
-    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
-    pages = [page for page in sorted(SITE.rglob("*.html")) if page.name != "404.html"]  # a server shows that
-    assert len(pages) > 100, "make site builds the site"
+def test_each_page_loads_without_errors_and_fits_each_screen(browser: Browser):
+    assert len(PAGES) > 100
     wrong = []
-    for page in pages:
-        browser.get(page.as_uri())
-        wide, window = (
-            browser.execute_script(f"return document.documentElement.{of}Width")
-            for of in ("scroll", "client")
-        )
-        wrong += [f"{page} is {wide} wide on a phone of {window}"] * (wide > window + 1)
+    for path in PAGES:
+        if path == "404.html":  # only a server shows it
+            continue
+        browser.page(path)
+        for width in WIDTHS:
+            browser.look(width)
+            cut = browser.execute_script(_CUT_OFF)
+            if cut and not path.startswith(_AS_THEY_ARE):
+                wrong.append(f"{path} at {width}: {cut}")
         wrong += [
-            f"{page}: {said['message']}" for said in browser.get_log("browser") if said["level"] == "SEVERE"
+            f"{path}: {said['message']}" for said in browser.get_log("browser") if said["level"] == "SEVERE"
         ]
-        # The report of `make proof` is a page of its own, without the site around it.
-        wrong += (
-            [] if browser.find_elements(By.CSS_SELECTOR, "article h1, body > h1") else [f"{page}: no heading"]
-        )
+        if not browser.find_elements(By.CSS_SELECTOR, "article h1"):
+            wrong.append(f"{path} has no heading")
     assert not wrong, "\n".join(wrong)
+
+
+def test_links_lead_to_pages_and_their_parts():
+    parts = {path: set(re.findall(r' id="([^"]*)"', (SITE / path).read_text())) for path in PAGES}
+    wrong = set()
+    for path in PAGES:
+        content = (SITE / path).read_text().partition("<article")[2]
+        for link in re.findall(r'<a [^>]*href="([^"]*)"', content):
+            if path == "404.html" or re.match(r"\w+:", link):
+                continue
+            target, _, part = html.unescape(link).partition("#")
+            page = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+            if not (SITE / page).exists() or (part and page in parts and part not in parts[page]):
+                wrong.add(f"{path}: {link}")
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_titles_say_which_page_it_is():
+    found = (re.search("<title>(.*?)</title>", (SITE / path).read_text())[1] for path in PAGES)
+    titles = collections.Counter(found)
+    assert not [title for title in titles if title == "tfdistr - tfdistr"]
+    repeated = {title for title, times in titles.items() if times > 1 and "examples/" not in title}
+    assert repeated <= {"tfdistr"}, repeated  # the home page, and 404.html
+
+
+@pytest.mark.parametrize("name", ["distributed_fit", "local_cluster", "FitResult"])
+def test_a_page_of_python_has_its_summary_first_and_its_arguments_at_the_right(browser: Browser, name: str):
+    browser.look(1600)
+    browser.page(f"python/{name}.html")
+    summary, signature = (
+        browser.find_element(By.CSS_SELECTOR, selector).location["y"]
+        for selector in ("article .doc-object > p", "article .doc-signature")
+    )
+    assert summary < signature
+    parts = browser.find_elements(By.CSS_SELECTOR, ".md-sidebar--secondary .md-nav__link")
+    assert len(parts) > 5
+    for part in parts:
+        target = part.get_attribute("href").partition("#")[2]
+        assert browser.find_elements(By.ID, target)
+
+
+def test_a_name_in_a_guide_leads_to_its_reference(browser: Browser):
+    browser.page("start.html")
+    links = {
+        link.get_attribute("href").rpartition("/site/")[2]
+        for link in browser.find_elements(By.CSS_SELECTOR, "article a:has(> code)")
+    }
+    assert "python/load_dataset.html" in links
 
 
 #: What users paste from a terminal, of Python and of R, and the first line of the message's heading.
@@ -107,8 +141,9 @@ PASTED = {
 }
 
 
-def test_the_search_finds_a_pasted_message_first(browser):
-    browser.get((SITE / "index.html").as_uri())
+def test_the_search_finds_a_pasted_message_first(browser: Browser):
+    browser.look()
+    browser.page("index.html")
     field = browser.find_element(By.CSS_SELECTOR, "[data-md-component=search-query]")
     first = browser.find_element(By.CSS_SELECTOR, ".md-search-result > :first-child")
     found = {}

@@ -21,7 +21,7 @@ def page() -> str:
     """The text of the page."""
     from tfdistr.cli.main import _parser
 
-    os.environ["COLUMNS"] = "92"
+    os.environ["COLUMNS"] = "84"
     parts = (
         f"## {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
         for parser in _leaves(_parser())

@@ -13,7 +13,7 @@ _SIGNATURE = re.compile(
 )
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _OUTPUT = re.compile(r'<div class="(language-(?:text|console) highlight)">(.*?)</div>', re.DOTALL)
-#: Lines of outputs that are longer are no rows of tables, and may wrap.
+#: Longer lines are no rows of a table.
 _LONG = 110
 
 
@@ -43,17 +43,17 @@ def _labelled(match: re.Match[str]) -> str:
 
 
 def _breakable(code: str) -> str:
-    marks = r"(?<=[/(,])|(?<=::)|(?<=_)(?=[^\s]{12})" if len(code) > 30 else r"(?<=[/(,])|(?<=::)"
+    marks = r"(?<=[/(,])|(?<=::)|(?<=_)(?=[^\s]{12})" if len(code) > 24 else r"(?<=[/,])|(?<=::)"
     return re.sub(rf"(?:{marks})(?=[\w.])", "<wbr>", code)
 
 
 def outputs(page: str) -> str:
-    """Let outputs know their columns, which choose the size of their letters. Long messages wrap instead."""
+    """Let printed tables know their width, which chooses the size of their letters. Messages wrap."""
 
     def sized(match: re.Match[str]) -> str:
         lines = html.unescape(re.sub("<[^>]*>", "", match[2])).splitlines()
-        columns = max(map(len, lines), default=0)
-        kind = "wrap" if columns > _LONG else f'table" style="--columns: {columns}'
-        return f'<div class="{match[1]} {kind}">{match[2]}</div>'
+        columns = max((len(line) for line in lines if re.search(r"(\S {2,}|^ {8,})\S", line)), default=0)
+        kind = f' table" style="--columns: {columns}"' if 0 < columns <= _LONG else '"'
+        return f'<div class="{match[1]}{kind}>{match[2]}</div>'
 
     return _OUTPUT.sub(sized, page)

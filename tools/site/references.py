@@ -16,8 +16,11 @@ _CODE = re.compile(
     r"<(pre|a|h\d)\b.*?</\1>|<code>(?P<code>(?P<of>tfdistr\.)?(?P<name>[\w.]+)(?P<call>\(.*?\))?)</code>",
     re.DOTALL,
 )
-#: Functions that are also Keras's or R's own.
-_OTHERS = {"evaluate", "predict", "summary", "print", "plot"}
+#: Names that are also R's, Keras's or TensorFlow's own.
+_OTHERS = {
+    "evaluate", "predict", "summary", "print", "plot",
+    "MultiWorkerMirroredStrategy", "MirroredStrategy", "OneDeviceStrategy",
+}  # fmt: skip
 
 
 def linked(page: str, uri: str, root: Path) -> str:
@@ -36,7 +39,7 @@ def linked(page: str, uri: str, root: Path) -> str:
 def _target(match: re.Match[str], root: Path) -> str | None:
     """The page of a name. A call that is written as in R leads to R's page."""
     name, call = match["name"], html.unescape(match["call"] or "")
-    if not (match["of"] or call or re.search(r"[a-z][A-Z]", name)):
+    if not match["of"] and (name in _OTHERS or not (call or re.search(r"[a-z][A-Z]", name))):
         return None  # a word, or an argument
     languages = (
         (_r(root), _python(root)) if re.search(r" = |\bTRUE\b|\bc\(", call) else (_python(root), _r(root))
@@ -59,4 +62,4 @@ def _python(root: Path) -> dict[str, str]:
 @cache
 def _r(root: Path) -> dict[str, str]:
     aliases = r_reference.aliases(root).items()
-    return {alias: f"r/{page}.md" for page, names in aliases for alias in names if alias not in _OTHERS}
+    return {alias: f"r/{page}.md" for page, names in aliases for alias in names}

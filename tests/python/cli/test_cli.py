@@ -126,7 +126,7 @@ def test_flags_of_a_script_are_its_own(tmp_path):
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse formats help in another way since 3.13")
 def test_the_page_of_the_command_line_shows_its_help(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools" / "site")
-    monkeypatch.setenv("COLUMNS", "92")
+    monkeypatch.setenv("COLUMNS", "84")
     import command_line
 
     assert command_line.PAGE.read_text() == command_line.page(), "run: python tools/site/command_line.py"
