@@ -44,7 +44,7 @@ from tfdistr.rendezvous.survey import answer_at
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
 from tfdistr.utils.arguments import check_positive, read_text
-from tfdistr.utils.gpus import visible_gpus
+from tfdistr.utils.gpus import of_one_process, visible_gpus
 from tfdistr.utils.packages import PACKAGES, data_frame, version_of
 
 _OK, _BAD, _NONE = OK, BAD, NONE
@@ -365,7 +365,7 @@ def _gpus(timeout: float) -> list[Row]:
         fix = "Repair TensorFlow; see: python -c 'import tensorflow'"
         return [Row("import tensorflow", _BAD, said.failure, fix)]
     seen = json.loads(said.output.splitlines()[-1])
-    fix = "pip install 'tensorflow[and-cuda]'; check the driver." if len(seen) < len(there) else ""
+    fix = "pip install 'tensorflow[and-cuda]'; check the driver." if len(seen) < of_one_process(there) else ""
     found = f"{len(there)} visible, TensorFlow sees {len(seen)}"
     return [Row("import tensorflow", _OK, "works"), Row("GPUs", _BAD if fix else _OK, found, fix)]
 

@@ -302,6 +302,8 @@ def test_what_other_programs_say(monkeypatch, tmp_path):
     monkeypatch.setattr(diagnosis, "visible_gpus", lambda env: ("0", "1"))
     monkeypatch.setattr(diagnosis, "_TENSORFLOW", "print('[\"GPU:0\"]')")
     assert [row.status for row in diagnosis._gpus(60)] == ["ok", "FAIL"]
+    monkeypatch.setattr(diagnosis, "visible_gpus", lambda env: ("MIG-a", "MIG-b"))  # a process sees one
+    assert [row.status for row in diagnosis._gpus(60)] == ["ok", "ok"]
     monkeypatch.setattr(diagnosis, "_TENSORFLOW", "raise ImportError('a library is missing')")
     (row,) = diagnosis._gpus(60)
     assert (row.status, row.found) == ("FAIL", "ImportError: a library is missing")

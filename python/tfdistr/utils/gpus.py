@@ -53,7 +53,7 @@ def gpus_of_workers(gpus: Sequence[str], workers: int, each: int | None) -> tupl
     if each is None:
         several = workers > 1 and len(gpus) > 1
         return tuple(gpus[index % len(gpus)] for index in range(workers)) if several else ()
-    if each > 1 and any(name.startswith(_MIG) for name in gpus):
+    if each > 1 and of_one_process(gpus) < len(gpus):
         raise ArgumentError(
             "A worker can use one MIG slice: CUDA shows a process no more of them.",
             received=f"gpus_per_worker={each}, and the GPUs {', '.join(gpus)}",
@@ -61,6 +61,11 @@ def gpus_of_workers(gpus: Sequence[str], workers: int, each: int | None) -> tupl
         )
     shares = [gpus[index * each : (index + 1) * each] for index in range(workers)]
     return tuple(",".join(share) or NO_GPU for share in shares)
+
+
+def of_one_process(gpus: Sequence[str]) -> int:
+    """Return how many of the visible GPUs CUDA shows to a process: one, if there is a slice of a card."""
+    return 1 if any(name.startswith(_MIG) for name in gpus) else len(gpus)
 
 
 def too_few_gpus(

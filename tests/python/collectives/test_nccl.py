@@ -15,6 +15,7 @@ from tfdistr.strategies.exact.replica import device_of_rank
 
 pytestmark = pytest.mark.timeout(240)
 
+LIKE_THE_OTHERS = pytest.mark.slow(reason="starts two workers, whose choice other rows cover")
 OWN = "The gradients are exchanged with NCCL, because each of the 2 workers has a GPU of its own."
 SHARED = (
     "The gradients are exchanged with the ring, because NCCL refuses two workers on one GPU: "
@@ -38,9 +39,9 @@ def lines(ended: Ended) -> list[str]:
     ("what", "asked", "expected", "said"),
     [
         ("own", "auto", "nccl", [OWN]),
-        ("own", "ring", "ring", []),
+        pytest.param("own", "ring", "ring", [], marks=LIKE_THE_OTHERS),
         ("shared", "auto", "ring", [SHARED]),
-        ("shared", "nccl", "ring", [SHARED]),
+        pytest.param("shared", "nccl", "ring", [SHARED], marks=LIKE_THE_OTHERS),
         ("virtual", "auto", "ring", [
             "The gradients are exchanged with the ring, because virtual workers need sums in a fixed order, "
             "which NCCL does not promise."

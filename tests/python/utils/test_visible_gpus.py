@@ -1,9 +1,13 @@
 """The GPU that a process takes, and the addresses by which workers know that they share one."""
 
 import ctypes
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters import run_commands
 
 from tfdistr.utils import gpus
 from tfdistr.utils.gpus import VISIBLE, addresses_of_gpus, take_gpu
@@ -65,3 +69,24 @@ def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", absent)
     assert addresses_of_gpus() == ()
+
+
+QUIET = """\
+import os, sys
+from tfdistr.tf_internals import no_gpu
+from tfdistr.utils.interrupts import import_tensorflow
+import_tensorflow()
+import tensorflow as tf
+tf.constant(1.0) + 1.0
+with no_gpu._without_line():
+    os.write(2, b"before\\nE0000 cuda_platform.cc:52] failed call to cuInit: no\\n")
+    print("after", file=sys.stderr)
+os._exit(0)
+"""
+
+
+def test_a_session_does_not_see_that_tensorflow_finds_no_gpu(tmp_path: Path) -> None:
+    (program := tmp_path / "program.py").write_text(QUIET)
+    (ended,) = run_commands([[sys.executable, str(program)]], [dict(os.environ)], 100)
+    assert ended.output.splitlines()[-2:] == ["before", "after"]
+    assert "cuInit" not in ended.output
