@@ -18,6 +18,12 @@ recommend_python <- function() {
   constrain_uv()
 }
 
+# Chooses what TensorFlow reads while it is loaded, its kernels and log level, also where another package loads
+# it. An error is for the first call of the core.
+prepare_python <- function(...) {
+  try(core(), silent = TRUE)
+}
+
 # A file of the installed package; also works while the package is being loaded.
 package_file <- function(...) {
   file.path(getNamespaceInfo(topenv(), "path"), ...)
@@ -40,6 +46,7 @@ core <- function(convert = FALSE) {
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
     if (first) {
       core()$ignore_sigpipe()
+      core()$quiet_tensorflow()
       core()$log_in_r()
       core()$warn_by(function(message, category = NULL) {
         hold_jumps(warn_user(reticulate::py_to_r(message), category = reticulate::py_to_r(category)))

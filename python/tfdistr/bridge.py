@@ -50,6 +50,7 @@ NAMES = {
     "hold_import_hooks": "r.session",
     "ignore_sigpipe": "utils.processes",
     "lives_on": "utils.processes",
+    "quiet_tensorflow": "utils.quiet",
     "reload_environ": "r.session",
     "run_import_hooks": "r.session",
     "use_r": "r.functions",

@@ -21,6 +21,7 @@ from tfdistr.network.loopback import restore_preload
 from tfdistr.supervision.events import EventWriter
 from tfdistr.utils.disk import REFUSES
 from tfdistr.utils.processes import die_with_parent
+from tfdistr.utils.quiet import quiet_tensorflow
 from tfdistr.utils.warn import WARNINGS
 
 
@@ -106,6 +107,7 @@ def process_of_job(run_dir: str, index: int, *, logs: bool = True) -> Iterator[P
     """
     die_with_parent()
     restore_preload()
+    quiet_tensorflow()
     events = EventWriter(run_dir, index)
     continue_without_log(events)
     if logs:

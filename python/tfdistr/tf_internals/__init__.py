@@ -152,6 +152,7 @@ from tfdistr.tf_internals.runtime import (
     report_error,
     set_key,
     take_back_sigterm,
+    traced_for_each_job,
     wait_at_barrier,
 )
 from tfdistr.tf_internals.strategy import (

@@ -21,6 +21,14 @@ from tfdistr.tf_internals.keras_step import overridden
 _DEPEND_ON_ORDER = {"MaxPoolGrad", "LRNGrad"}
 
 
+def traced_for_each_job(function: Any) -> None:
+    """Keep TensorFlow from warning that a function is traced again: each job of a session has its own.
+
+    (The warning counts the functions that one line of code makes, and has no public switch.)
+    """
+    function._omit_frequent_tracing_warning = True
+
+
 @contextlib.contextmanager
 def loop_of(step: Any) -> Iterator[None]:
     """Make a ``tf.while_loop`` keep ``step`` a function within the context, if that is faster.

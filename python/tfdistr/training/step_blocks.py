@@ -82,6 +82,7 @@ class Steps:
                 return flat_logs(strategy.run(step, args=(weigh(batch) if weigh else batch,)))
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
+        tf_internals.traced_for_each_job(compiled)
         self._eager = model.run_eagerly
         self._one = one if self._eager else compiled
         self._of_iterator = tf.function(self._loop_over_iterator, autograph=False)

@@ -306,7 +306,8 @@ if __name__ == "__main__":
         tfdistr.distributed_fit(tfdistr.r_function(file, "fails"), images, labels)
     except RuntimeError as error:
         assert str(error) == "no units {{x}} of 50%", error
-        assert error.__notes__[0].startswith("R error of class simpleError in fails()\\nR call stack"), error.__notes__
+        note = error.__notes__[0]
+        assert note.startswith("R error of class simpleError in fails()\\nR call stack"), note
     # What R has sourced stays, as the fit was made with it.
     open(file, "a").write("# changed")
     assert np.array_equal(pickle.loads(pickle.dumps(here)).predict(images[:9]), here.predict(images[:9]))
