@@ -60,7 +60,7 @@
 #' @param callbacks List of Keras callbacks, or a function that returns such a list in each worker. Callbacks
 #'   that write, and callbacks that [chief_only()] has marked, run on the chief only. If a callback stops the
 #'   training on one worker, all workers stop. Callbacks with R functions, and callbacks that Python can't
-#'   pickle, need the function.
+#'   pickle, need the function. The functions of [in_session()] run in this session, and need the list.
 #' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets
 #'   instead of the training.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
