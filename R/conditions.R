@@ -75,23 +75,23 @@ end_of_script <- function(raise, status) {
 recorded <- function(fun, record) {
   force(fun)
   function(...) {
-    record$error <- record$jump <- last <- NULL
-    jumps <- TRUE
-    on.exit(if (jumps && is_called_by_python()) {
-      record$jump <- last
+    record$error <- record$jump <- NULL
+    call <- rlang::env(jumps = TRUE, last = NULL)
+    on.exit(if (call$jumps && is_called_by_python()) {
+      record$jump <- call$last
       record$error <- rlang::error_cnd(message = "An R function that Python called was left by a jump.")
       invokeRestart("raise_py_exception", record$error)
     })
     value <- withCallingHandlers(
       call_with(fun, ...),
-      condition = function(condition) last <<- condition,
-      interrupt = function(condition) jumps <<- FALSE,
+      condition = function(condition) call$last <- condition,
+      interrupt = function(condition) call$jumps <- FALSE,
       error = function(error) {
         record$error <- error
-        jumps <<- FALSE
+        call$jumps <- FALSE
       }
     )
-    jumps <- FALSE
+    call$jumps <- FALSE
     value
   }
 }

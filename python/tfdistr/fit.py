@@ -100,7 +100,8 @@ def distributed_fit(
             line for each epoch).
         callbacks: List of Keras callbacks, or a function that returns a list in each worker. Callbacks that
             write, and callbacks marked by ``chief_only()``, run on the chief only. If a callback on any
-            worker stops the training, all workers stop.
+            worker stops the training, all workers stop. The functions of ``in_session()`` run in this
+            process.
         validation_split: Fraction of the examples, at the end of arrays ``x``, for the validation instead of
             the training.
         validation_data: Like ``x``, or a tuple ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.

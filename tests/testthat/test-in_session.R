@@ -1,25 +1,22 @@
-digits <- some_digits()
+job <- c(list(small_model), some_digits(), list(seed = 1, epochs = 4, verbose = 0))
 
-small_fit <- function(..., epochs = 4) {
-  distributed_fit(small_model, digits$x, digits$y, seed = 1, epochs = epochs, verbose = 0, ...)
-}
+small_fit <- function(...) do.call(distributed_fit, c(job, list(...)))
 
 test_that("the function runs in this session, and stops all workers", {
   for (cluster in list(NULL, local_cluster(2))) {
-    losses <- c()
-    epochs <- c()
+    seen <- new.env()
     output <- textConnection("written", "w", local = TRUE)
     record <- in_session(function(epoch, logs) {
-      losses <<- c(losses, logs$loss)
-      epochs <<- c(epochs, epoch)
+      seen$losses <- c(seen$losses, logs$loss)
+      seen$epochs <- c(seen$epochs, epoch)
       writeLines(names(logs), output)
       globalenv() # Python need not have it
     })
     stops <- in_session(function(epoch, logs) if (epoch == 2L) "stop")
     fit <- small_fit(cluster = cluster, callbacks = list(record, stops))
     close(output)
-    expect_identical(losses, fit$history$loss)
-    expect_identical(epochs, 1:2)
+    expect_identical(seen$losses, fit$history$loss)
+    expect_identical(seen$epochs, 1:2)
     expect_identical(written, c("loss", "loss"))
   }
 })
