@@ -16,7 +16,6 @@ import sys
 import time
 
 import pages
-import plots
 from parts import PARTS, ROOT, Record
 
 from tfdistr.clusters.resources import visible_gpus
@@ -75,6 +74,8 @@ def main() -> None:
             record.write()
         else:
             failed.append(name)
+    import plots  # which needs matplotlib
+
     pages.update()
     plots.update()
     if failed:
