@@ -124,7 +124,8 @@
 #'     `communication` is the backend that has carried the gradients between the workers: "mpi", "ring" or
 #'     "nccl", whatever the argument was; "none" if one worker has trained, or if the workers of the strategy
 #'     exchange no gradients. `differences` says, in sentences, why the result is not that of one worker, as
-#'     far as tfdistr knows; it is empty if it is.
+#'     far as tfdistr knows; it is empty if it is. `xla` is what XLA has compiled of the steps: "whole steps",
+#'     "between exchanges" (on several workers or devices) or "nothing".
 #'   * `workers`: a data frame with one row for each worker: `index`, `host`, `pid`, `status`, `seconds` and
 #'     `log`, the path of its output (`NA` if it was this process). With parameter servers it has a row for
 #'     each process, and also `task`, `local_steps` (how many gradients of a worker were applied) and

@@ -147,13 +147,16 @@ def _resnet(keras: Any, last: str | None) -> Any:
     return keras.Model(inputs, layers.Dense(CLASSES, activation=last)(x))
 
 
-def _transformer(keras: Any, last: str | None) -> Any:
+def transformer(
+    keras: Any, last: str | None, depth: int = LAYERS, tokens: int = TOKENS, width: int = WIDTH,
+    heads: int = HEADS, hidden: int = HIDDEN,
+) -> Any:  # fmt: skip
     """A classifier of texts: embeddings of words and positions, encoder layers, the mean over the tokens."""
     layers = keras.layers
 
     class Positions(layers.Layer):  # type: ignore[misc]
         def build(self, shape: Any) -> None:
-            self.table = self.add_weight(name="table", shape=(TOKENS, WIDTH), initializer="random_normal")
+            self.table = self.add_weight(name="table", shape=(tokens, width), initializer="random_normal")
 
         def call(self, inputs: Any) -> Any:
             return inputs + self.table
@@ -161,11 +164,11 @@ def _transformer(keras: Any, last: str | None) -> Any:
     def normalized(x: Any) -> Any:
         return layers.LayerNormalization(epsilon=1e-5)(x)
 
-    inputs = keras.Input((TOKENS,), dtype="int32")
-    x = Positions()(layers.Embedding(WORDS, WIDTH)(inputs))
-    for _ in range(LAYERS):
-        x = normalized(layers.Add()([x, layers.MultiHeadAttention(HEADS, WIDTH // HEADS)(x, x)]))
-        y = layers.Dense(WIDTH)(layers.Dense(HIDDEN, activation="relu")(x))
+    inputs = keras.Input((tokens,), dtype="int32")
+    x = Positions()(layers.Embedding(WORDS, width)(inputs))
+    for _ in range(depth):
+        x = normalized(layers.Add()([x, layers.MultiHeadAttention(heads, width // heads)(x, x)]))
+        y = layers.Dense(width)(layers.Dense(hidden, activation="relu")(x))
         x = normalized(layers.Add()([x, y]))
     x = layers.GlobalAveragePooling1D()(x)
     return keras.Model(inputs, layers.Dense(CLASSES, activation=last)(x))
@@ -208,7 +211,7 @@ NETWORKS = {
     ),
     "transformer": Network(
         title="Transformer of 2 layers, 128 wide, 64 tokens, Adam",
-        weights=1_686_026, examples=768, inputs=_ids(WORDS, TOKENS), layers=_transformer, optimizer="Adam",
+        weights=1_686_026, examples=768, inputs=_ids(WORDS, TOKENS), layers=transformer, optimizer="Adam",
     ),
     "lstm": Network(
         title="LSTM of 128 units, 50 steps, Adam",

@@ -23,4 +23,5 @@ import cases_of_own_steps as cases_of_own_steps
 import cases_of_rounding as cases_of_rounding
 import cases_of_steps as cases_of_steps
 import cases_of_virtual as cases_of_virtual
+import cases_of_xla as cases_of_xla
 from case import CASES as CASES  # which these fill

@@ -208,11 +208,6 @@ def run_eagerly():
     return dense(run_eagerly=True)
 
 
-@case
-def jit_compile():
-    return dense(jit_compile=True)
-
-
 @case(not_mirrored=IN_A_CONDITION)
 def steps_per_execution_2():
     return dense(steps_per_execution=2)

@@ -31,6 +31,7 @@ PARTS = {
     "cores": ("Workers against one process with all cores", "make bench T=cores ROUNDS=3"),
     "memory": ("Memory over 10,000 steps", "make bench T=memory ROUNDS=1"),
     "languages": ("What R costs", "make bench T=languages ROUNDS=1"),
+    "gpu": ("NVIDIA GPUs", "$PYTHON benchmarks/gpu.py --json docs/proof/gpu.json"),
 }
 
 

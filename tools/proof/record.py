@@ -16,8 +16,9 @@ import sys
 import time
 
 import pages
-import plots
 from parts import PARTS, ROOT, Record
+
+from tfdistr.clusters.resources import visible_gpus
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -30,7 +31,8 @@ def run(name: str) -> Record | None:
     print(f"\n==> {name}: {command}", flush=True)
     began, lines = time.monotonic(), []
     # Else the T of `make proof T=` would be the T of the command, too. "s": make prints no lines of its own.
-    env = {name: value for name, value in os.environ.items() if name != "T"} | {"MAKEFLAGS": "s"}
+    own = {"MAKEFLAGS": "s", "PYTHON": sys.executable}
+    env = {name: value for name, value in os.environ.items() if name != "T"} | own
     with subprocess.Popen(
         ["sh", "-c", command], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -52,17 +54,28 @@ def commit() -> str:
     return subprocess.run(described, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
+def what_is_missing(name: str) -> str | None:
+    """What a part needs that is not there; None if all is."""
+    if "$DATA_DIR" in PARTS[name][1] and not os.environ.get("DATA_DIR"):
+        return "DATA_DIR, a folder with MNIST of TensorFlow Datasets"
+    if name == "gpu" and not visible_gpus({}):
+        return "an NVIDIA GPU, and none is visible (nvidia-smi, CUDA_VISIBLE_DEVICES)"
+    return None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", nargs="*", choices=list(PARTS), default=[])
     failed = []
     for name in parser.parse_args().parts or PARTS:
-        if "$DATA_DIR" in PARTS[name][1] and not os.environ.get("DATA_DIR"):
-            print(f"\n==> {name} is left out: it needs DATA_DIR, a folder with MNIST of TensorFlow Datasets")
+        if missing := what_is_missing(name):
+            print(f"\n==> {name} is left out, and its earlier record stays: it needs {missing}")
         elif record := run(name):
             record.write()
         else:
             failed.append(name)
+    import plots  # which needs matplotlib
+
     pages.update()
     plots.update()
     if failed:

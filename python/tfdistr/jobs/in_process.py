@@ -160,8 +160,8 @@ def _result(job: Job, trained: Training, place: AsWorker | AsChiefOfServers) -> 
         history=trained.history,
         params={
             **job.params, **comparison_of(job.model), "communication": trained.communication,
-            "tuning": describe_tuning(), "differences": trained.differences, **trained.report,
-            "workers": place.workers,
+            "tuning": describe_tuning(), "differences": trained.differences, "xla": trained.xla,
+            **trained.report, "workers": place.workers,
         },
         workers=[worker],
         run_dir=None,

@@ -36,7 +36,8 @@ class FitResult(Outcome):
             With parameter servers, ``passes`` is how often the workers together have used each example; None
             if this is not known.
             ``differences`` are sentences that say why the result is not that of one worker, as far as
-            tfdistr knows; none if it is.
+            tfdistr knows; none if it is. ``xla`` is what XLA has compiled of the steps: "whole steps",
+            "between exchanges" (on several workers or devices) or "nothing".
             If a model was given, ``model_copy`` says what of its copy was compared: "fingerprint only"
             (attributes and variables), or "fingerprint, outputs and gradients".
         workers: For each worker a dictionary with index, host, pid, status, seconds and log (the path of its

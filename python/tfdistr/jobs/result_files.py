@@ -42,7 +42,7 @@ def save_training(training: Training, run_dir: Path) -> None:
         path = run_dir / _DESCRIBED
         with writing(path), replacing(path) as file:
             file.write(training.described.encode())
-    names = ("history", "seconds", "communication", "differences")
+    names = ("history", "seconds", "communication", "differences", "xla")
     summary = {name: getattr(training, name) for name in names}
     summary |= {"tuning": describe_tuning(), "model": digest, "form": training.form.to_dict()}
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
@@ -57,7 +57,7 @@ def load_history(run_dir: Path) -> dict[str, list[Any]]:
 def load_ways(run_dir: Path) -> dict[str, Any]:
     """Read how the chief has trained, as ``save_training`` wrote it, for the ``params`` of the result."""
     summary = _summary(run_dir)
-    return {name: summary[name] for name in ("communication", "tuning", "differences")}
+    return {name: summary[name] for name in ("communication", "tuning", "differences", "xla")}
 
 
 def load_form(run_dir: Path) -> Form:

@@ -1,8 +1,7 @@
-"""The preparation of a model for training on workers: its weights, XLA, and batch normalization."""
+"""The preparation of a model for training on workers: its weights, and batch normalization."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -197,13 +196,3 @@ def without_synchronization(model: keras.Model) -> list[keras.layers.BatchNormal
     """Return the layers ``BatchNormalization`` of a model that normalize with the rows of one worker only."""
     layers = tf_internals.all_layers(model)
     return [v for v in layers if isinstance(v, keras.layers.BatchNormalization) and not v.synchronized]
-
-
-log = logging.getLogger("tfdistr")
-
-
-def disable_xla(model: keras.Model, where: str) -> None:
-    """Make a model train without XLA, and warn that XLA cannot be used ``where`` it trains."""
-    if model.jit_compile:
-        log.warning("jit_compile=True is ignored %s: XLA cannot compile their collectives.", where)
-        model.jit_compile = False

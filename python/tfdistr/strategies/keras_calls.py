@@ -21,7 +21,6 @@ from tfdistr import tf_internals
 from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
 from tfdistr.data.order.shard import common_seeds, in_common_order, is_share, take_rows
 from tfdistr.strategies.backup import resume_data
-from tfdistr.strategies.build import disable_xla
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
 from tfdistr.strategies.exact.batch_check import Look, check_batch
 from tfdistr.strategies.exact.prediction_check import check_predictions
@@ -29,6 +28,7 @@ from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import combine_logs
 from tfdistr.strategies.outside_scope import check_made_inside
 from tfdistr.strategies.virtual.rounding import compare_machines
+from tfdistr.strategies.xla import compile_between_exchanges, without_xla
 from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
@@ -114,7 +114,10 @@ class KerasCalls:
 
     def prepare(self, model: keras.Model, callbacks: Any) -> None:
         """Begin a call: before the model is built, and before Keras gives the callbacks their model."""
-        disable_xla(model, "on several workers")
+        if self._extended.virtual:
+            without_xla(model)
+        else:
+            compile_between_exchanges(model, "several workers", is_chief=self._extended.is_chief)
         if not self._extended.is_chief:
             keep_quiet(callbacks)
 

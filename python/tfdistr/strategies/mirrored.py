@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError, DataShardError
-from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
+from tfdistr.strategies.build import WithoutFirstLook, has_known_shapes, let_keras_build
 from tfdistr.strategies.device_batches import DeviceBatches
 from tfdistr.strategies.end_of_data import warn_at_early_end
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale, sums_from_tapes
@@ -31,6 +31,7 @@ from tfdistr.strategies.exact.loss_weighting import (
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.mean_loss import warn_of_means
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
+from tfdistr.strategies.xla import compile_between_exchanges, marked
 from tfdistr.utils.describe import describe
 
 log = logging.getLogger("tfdistr")
@@ -135,13 +136,15 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
     def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         """Run ``fn`` on every replica; see ``tf.distribute.Strategy.run``."""
         keras_step = tf_internals.keras_step(fn, inline=True)  # TensorFlow requires it
-        if self.num_replicas_in_sync > 1 and tf_internals.keras_prediction(fn) is not None:
-            return super().run(self.extended.predicting(fn), args=args, kwargs=kwargs, options=options)
+        predicting = tf_internals.keras_prediction(fn) if self.num_replicas_in_sync > 1 else None
+        if predicting is not None:
+            with marked(predicting):
+                return super().run(self.extended.predicting(fn), args=args, kwargs=kwargs, options=options)
         if keras_step is None or self.num_replicas_in_sync == 1:
             with warn_of_means(self.num_replicas_in_sync, "devices"):
                 return super().run(fn, args=args, kwargs=kwargs, options=options)
         model, fn = keras_step
-        with self.extended.exact_steps(model, args[0]) as in_replica:
+        with marked(model), self.extended.exact_steps(model, args[0]) as in_replica:
 
             def step(data: Any, *others: Any) -> Any:
                 with in_replica(data) as batch:
@@ -179,7 +182,7 @@ def check_model(model: keras.Model) -> None:
             received=received,
             fix=f"{_ONE_PROCESS_EACH}, or leave it out.",
         )
-    disable_xla(model, "on several devices")
+    compile_between_exchanges(model, "several devices")
 
 
 class _ReplicaShare:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -31,6 +32,7 @@ from tfdistr.strategies.layer_placement import (
     parse_place,
 )
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
+from tfdistr.strategies.xla import compile_between_exchanges, marked
 
 log = logging.getLogger("tfdistr")
 
@@ -119,9 +121,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
                 received=received,
                 fix="Begin the model with keras.Input() or call its build(), and place it after the scope.",
             )
-        if model.jit_compile:
-            log.warning("jit_compile=True is ignored: XLA cannot compile for several devices.")
-            model.jit_compile = False
+        compile_between_exchanges(model, "several devices")
         if data is not None:
             build(model, data, optimizer=False)  # it is built later, for the variables in place
         places = self._places(model)
@@ -133,6 +133,13 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
                     tf_internals.make_again(variable)
         if model.optimizer is not None:
             _compute_at_variables(model)
+
+    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        """Run ``fn`` once; see ``tf.distribute.Strategy.run``."""
+        found = tf_internals.keras_step(fn, inline=True)
+        model = found[0] if found else tf_internals.keras_prediction(fn)
+        with marked(model):
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
 
     def prepare(self, model: keras.Model, data: WorkerData) -> None:
         """Bring the layers of a model to their places."""

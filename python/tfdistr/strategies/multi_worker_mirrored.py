@@ -45,6 +45,7 @@ from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
 from tfdistr.strategies.virtual.rounding import use_one_thread
+from tfdistr.strategies.xla import marked
 from tfdistr.utils import at_exit
 from tfdistr.utils.arguments import GRADIENT_DTYPES, check_choice, check_optional_int
 from tfdistr.utils.tuning import TUNING, tune_this_process
@@ -293,7 +294,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         predicting = None if keras_step else tf_internals.keras_prediction(fn)
         collectives = extended.collectives
         if collectives is None or (keras_step is None and predicting is None):
-            with warn_of_means(self.num_replicas_in_sync, "workers", is_chief=self.is_chief):
+            model = keras_step[0] if keras_step else predicting
+            with marked(model), warn_of_means(self.num_replicas_in_sync, "workers", is_chief=self.is_chief):
                 outputs = super().run(fn, args=args, kwargs=kwargs, options=options)
             return flat_logs(outputs) if keras_step else outputs
         data, *others = args
@@ -304,9 +306,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             return whole(fn, args=(batch, *others), kwargs=kwargs, options=options)
 
         if keras_step is None:
-            return predict_exactly(extended, collectives, predicting, fn, data, run)
+            with marked(predicting):
+                return predict_exactly(extended, collectives, predicting, fn, data, run)
         model, fn = keras_step
-        with extended.batch_statistics.noted(model):
+        with extended.batch_statistics.noted(model), marked(model):
             logs = run_exactly(extended, collectives, model, fn, data, run)
         self._logs = [weakref.ref(log) for log in tf.nest.flatten(logs) if not _is_number(log)]
         return logs

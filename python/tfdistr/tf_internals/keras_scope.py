@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from tfdistr.tf_internals.keras_loop import given_metrics
 from tfdistr.tf_internals.keras_optimizers import optimizers_of
+from tfdistr.tf_internals.keras_step import overridden
 
 _COMPILE = inspect.unwrap(keras.Model.compile).__code__
 _LIBRARIES = frozenset(("contextlib", "keras", "rpytools", "tensorflow", "tfdistr"))
@@ -39,6 +41,23 @@ def compiling() -> tuple[keras.Model, str | None] | None:
     while caller is not None and caller.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
         caller = caller.f_back
     return model, f"{caller.f_code.co_filename}:{caller.f_lineno}" if caller else None
+
+
+@contextlib.contextmanager
+def auto_means_gpus() -> Iterator[None]:
+    """Let ``jit_compile="auto"`` choose as without a strategy, within the context: XLA on GPUs.
+
+    Keras's ``compile()`` keeps no "auto", but what ``Model._resolve_auto_jit_compile`` makes of it, which is
+    False for a model of any strategy.
+    """
+    resolve = keras.Model._resolve_auto_jit_compile
+
+    def as_without_strategy(model: keras.Model) -> bool:
+        with overridden(model, "_distribute_strategy", None):
+            return bool(resolve(model))
+
+    with overridden(keras.Model, "_resolve_auto_jit_compile", as_without_strategy):
+        yield
 
 
 def was_trained(model: keras.Model) -> bool:

@@ -14,6 +14,7 @@ from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import record as _record
 
+from tfdistr.tf_internals.keras_scope import auto_means_gpus
 from tfdistr.tf_internals.number_variables import give_numbers
 
 
@@ -46,6 +47,10 @@ class _KerasVariables:
     Keras 3.9 ``keras.Variable`` has ``synchronization`` and says when. In Keras, only metrics have variables
     that are summed. (``Variable._initialize`` is on the stack of all Keras variables.)
     """
+
+    def _resource_creator_scope(self) -> Any:
+        """Return what TensorFlow enters with ``scope()``, in which a model is compiled."""
+        return auto_means_gpus() if tf.config.list_physical_devices("GPU") else None
 
     def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
         summed = kwargs.get("aggregation") == tf.VariableAggregation.SUM and not kwargs.get("trainable")

@@ -16,9 +16,10 @@ import keras
 from tfdistr import tf_internals
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
-from tfdistr.strategies.build import build, disable_xla
+from tfdistr.strategies.build import build
 from tfdistr.strategies.exact.batch_check import check_batch
 from tfdistr.strategies.exact.nan_inputs import InputWatch
+from tfdistr.strategies.xla import without_xla
 from tfdistr.training.epochs import CallbackList, OnSteps, Phase, numbers_of, run_epochs
 from tfdistr.training.fit_by_keras import check_read_by_keras
 from tfdistr.training.job import EpochRange
@@ -111,7 +112,7 @@ def _prepare(
     if calls:
         calls.prepare(model, callbacks)
     elif extended and extended.virtual:
-        disable_xla(model, "with virtual workers")
+        without_xla(model)
     # A checkpoint has the variables of each optimizer. A user's test step may not make the metrics.
     if extended or found or (not training and tf_internals.overrides(model, "test_step")):
         build(model, data, optimizer=extended is not None, training=training)

@@ -22,6 +22,7 @@ from tfdistr.r.functions import RFunction
 from tfdistr.strategies.agreement import check_agreement
 from tfdistr.strategies.virtual.rounding import describe_kernels
 from tfdistr.strategies.worker_strategy import WorkerStrategy
+from tfdistr.strategies.xla import compiled_by_xla
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
@@ -82,7 +83,7 @@ def _train(
         model, data, epochs=job.all_epochs, validation=validation, callbacks=callbacks,
         on_steps=reporter.on_steps, weigh=weigh, manager=manager, times=times,
     )  # fmt: skip
-    seconds = time.monotonic() - started
+    seconds, xla = time.monotonic() - started, compiled_by_xla(model)
     parts = times.finish()
     if strategy.is_chief:
         warn_if_slower_than_one(parts, strategy.collectives)
@@ -92,7 +93,8 @@ def _train(
         model=model, history=history_of(history), inputs=input_spec(data), seconds=seconds,
         communication=strategy.communication,
         described=describe_model(model) if isinstance(job.model, RFunction) else None, times=parts,
-        differences=list(getattr(model.distribute_strategy.extended, "differences", ())), form=reader.form,
+        differences=list(getattr(model.distribute_strategy.extended, "differences", ())), xla=xla,
+        form=reader.form,
     )  # fmt: skip
 
 

@@ -70,6 +70,7 @@ class Training:
         described: The description of a model from a function of an R file; see ``describe_model``.
         times: The seconds of each part of the training; see ``step_times.py``. Empty if nothing was trained.
         differences: Why the result is not that of one worker, as far as it is known.
+        xla: What XLA has compiled of the steps: "whole steps", "between exchanges" or "nothing".
         report: With parameter servers, the numbers of the last "worker_steps" event: ``global_step``,
             ``not_computed``, and for each worker, by its index, ``local_steps`` and ``dropped``.
         form: The form of the data.
@@ -83,6 +84,7 @@ class Training:
     described: str | None = field(default=None, kw_only=True)
     times: dict[str, float] = field(default_factory=dict, kw_only=True)
     differences: list[str] = field(default_factory=list, kw_only=True)
+    xla: str = field(default="nothing", kw_only=True)
     report: dict[str, Any] = field(default_factory=dict, kw_only=True)
     form: Form = field(default_factory=Form, kw_only=True)
 

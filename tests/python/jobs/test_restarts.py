@@ -109,7 +109,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
 
         monkeypatch.setattr(restarts, "run_workers", attempt)
         monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
-        ways = {"communication": "ring", "tuning": "oneDNN", "differences": []}
+        ways = {"communication": "ring", "tuning": "oneDNN", "differences": [], "xla": "nothing"}
         monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)
         model, data = FunctionByName("model"), FunctionByName("data")
         job = Job(model, data, communication="ring", recovery=Recovery(every="epoch", **recovery))

@@ -220,7 +220,7 @@ def test_the_trained_model_comes_back_and_trains_on_as_it_would_have(name, tmp_p
     np.testing.assert_array_equal(received.predict(x, verbose=0), trained.model.predict(x, verbose=0))
     assert load_history(tmp_path) == trained.history
     assert load_ways(tmp_path) == {
-        "communication": "ring", "tuning": describe_tuning(), "differences": [],
+        "communication": "ring", "tuning": describe_tuning(), "differences": [], "xla": "nothing",
     }  # fmt: skip
 
     further = train(trained.model, x).history["loss"]

@@ -6,6 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 from clusters import run_well
+from xla_dumps import operations
 
 import tfdistr
 from tfdistr.errors import ArgumentError
@@ -23,7 +24,7 @@ ONE_EACH = 'Use one process for each device: strategy="multi_worker_mirrored" on
 def found(tmp_path_factory):
     file = tmp_path_factory.mktemp("mirrored") / "found.json"
     run_well("mirrored.py", 1, [str(file)], timeout=250)
-    return json.loads(file.read_text())
+    return json.loads(file.read_text()) | {"operations": operations(file.with_suffix(".json.xla"))}
 
 
 def test_one_device_trains_as_no_strategy_does(found):
@@ -92,11 +93,11 @@ def test_each_device_counts_as_a_worker_for_batch_and_learning_rate(found):
     assert found["per worker"] == [16, 2.0]
 
 
-def test_jit_compile_is_ignored_with_one_warning(found):
+def test_xla_compiles_what_lies_between_the_exchanges(found):
     assert found["jit_compile"] < 1e-6
-    assert found["warnings"] == [
-        "jit_compile=True is ignored on several devices: XLA cannot compile their collectives."
-    ]
+    assert found["xla"] == ["nothing", "between exchanges"]
+    assert {"MatMul", "ReluGrad"} <= found["operations"]
+    assert found["warnings"] == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from clusters import PROGRAMS, run_well
+from xla_dumps import operations
 
 import tfdistr
 from tfdistr.clusters.local.cluster import describe_local_cluster
@@ -31,7 +32,7 @@ FORM = (
 def found(tmp_path_factory):
     file = tmp_path_factory.mktemp("model_parallel") / "found.json"
     run_well("model_parallel.py", 1, [str(file)], timeout=280)
-    return json.loads(file.read_text())
+    return json.loads(file.read_text()) | {"operations": operations(file.with_suffix(".json.xla"))}
 
 
 @pytest.mark.slow(reason="one process trains 20 models")
@@ -84,8 +85,9 @@ def test_layers_with_tables_stay(found):
 
 
 @pytest.mark.slow(reason="one process trains 20 models")
-def test_jit_compile_is_ignored_with_one_warning(found):
-    assert found["warnings"] == ["jit_compile=True is ignored: XLA cannot compile for several devices."]
+def test_xla_compiles_what_lies_between_the_devices(found):
+    assert {"MatMul", "ReluGrad"} <= found["operations"]
+    assert found["warnings"] == []
 
 
 @pytest.mark.slow(reason="one process trains 20 models")

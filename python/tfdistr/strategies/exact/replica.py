@@ -18,13 +18,14 @@ from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
 from tfdistr.strategies.batch_statistics import BatchStatistics
-from tfdistr.strategies.build import WithoutFirstLook, disable_xla, has_known_shapes, let_keras_build
+from tfdistr.strategies.build import WithoutFirstLook, has_known_shapes, let_keras_build
 from tfdistr.strategies.end_of_data import warn_at_early_end
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.known_steps import KnownSteps
 from tfdistr.strategies.exact.nan_loss import LossWatch
 from tfdistr.strategies.join import training_jobs
 from tfdistr.strategies.same_calls import SameCalls
+from tfdistr.strategies.xla import compile_between_exchanges, without_xla
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             self.calls.dataset_given(dataset)
         elif call is not None:
             if self.virtual is not None:
-                disable_xla(call.model, "with virtual workers")
+                without_xla(call.model)
+            elif not self.one_replica:
+                compile_between_exchanges(call.model, "several devices")
             if call.method == "fit" and "epoch_iterator" not in call.variables:  # no validation
                 watch_backups(call)
         if not self.one_replica or (

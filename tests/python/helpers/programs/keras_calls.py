@@ -219,8 +219,15 @@ def needs_all() -> object:
 
 
 def compiled() -> object:
-    make(jit_compile=True).fit(data(), verbose=0)
-    return messages.take()
+    """What comes of two workers whose steps XLA compiles; its files are in OWN/xla."""
+    os.environ["XLA_FLAGS"] = f"--xla_dump_to={OWN / 'xla'}"  # read when XLA first compiles
+    usual, model = make(), make(jit_compile=True)
+    for each in (usual, model):
+        each.fit(data(), verbose=0)
+    pairs = zip(usual.get_weights(), model.get_weights(), strict=True)
+    apart = max(float(np.abs(a - b).max()) for a, b in pairs)
+    make().fit(data(), verbose=0)  # which does not ask for it
+    return {"said": messages.take(), "apart": apart}
 
 
 def ended_early() -> object:

@@ -170,6 +170,7 @@ alone = fit()
 on_device = fit(strategy=tfdistr.one_device(device="cpu:1"))
 mirrored = two(validation_data=(X[:7], Y[:7]))
 growing = two(batch_size=tfdistr.per_worker(8, scale_learning_rate="linear"), epochs=1)
+os.environ["XLA_FLAGS"] = f"--xla_dump_to={sys.argv[1]}.xla"  # read when XLA first compiles
 compiled = two(make=lambda: model(jit_compile=True))
 found = {
     "one device": apart(alone, on_device),
@@ -179,6 +180,7 @@ found = {
     "params": [mirrored.params[name] for name in ("strategy", "workers")],
     "per worker": [growing.params[name] for name in ("batch_size", "learning_rate_factor")],
     "jit_compile": apart(alone, compiled),
+    "xla": [mirrored.params["xla"], compiled.params["xla"]],
     "warnings": warnings,
     "drop-in": drop_in(),
     "cross_device_ops": {

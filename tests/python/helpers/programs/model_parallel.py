@@ -182,6 +182,7 @@ def of_text(**placement):
 
 
 if __name__ == "__main__":
+    os.environ["XLA_FLAGS"] = f"--xla_dump_to={sys.argv[1]}.xla"  # read when XLA first compiles
     one = fit()
     found = {
         "halves": difference(halves(), one),
