@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 JOB = "job.json"
 
 #: Documents of a run directory whose version is only in ``job.json``.
-_WITHOUT_VERSION = ("event", "checkpoint")
+_WITHOUT_VERSION = ("event", "checkpoint", "trace")
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from tfdistr.checkpoint.generations import Claim, is_only_begun
 from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
 from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.stored_documents import StoredDocuments, described
+from tfdistr.checkpoint.trace import TRACE
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume
 from tfdistr.jobs.documents import JOB
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 # What a resumed job needs besides run.json. Never a pickle: files from a store must not run code. The result
 # is last: it marks the run as complete.
 _RESULTS = (*RESULT_FILES, RESULT)
-_OUTPUT = ("logs/*", "workers/*/events.jsonl")
+_OUTPUT = (TRACE, "logs/*", "workers/*/events.jsonl")
 _COPY = "output.partial"
 
 
@@ -75,6 +76,8 @@ class StoredRun:
         if not self._documents.fetch(self.folder, *_RESULTS):
             return None  # somebody has just removed it
         read("run", (self.folder / DESCRIPTION).read_bytes())  # others could have changed it
+        if self._store.download(TRACE, self.folder / TRACE):
+            (self.folder / TRACE).chmod(0o600)
         return self._stored.fetch(checkpoints(self.folder))
 
     def begin(self, tell: Callable[[dict[str, Any]], object]) -> None:

@@ -65,7 +65,7 @@ def refusal(
 
 
 #: The documents; each has a file NAME.schema.json in this folder.
-NAMES = ("tf_config", "job", "run", "event", "checkpoint", "training", "result")
+NAMES = ("tf_config", "job", "run", "event", "checkpoint", "trace", "training", "result")
 _ARGUMENTS = "arguments"
 
 

@@ -62,6 +62,7 @@ from tfdistr.tf_internals.keras_optimizers import (
     Apply,
     adds_rows,
     apply_sums,
+    as_tensors,
     fewer_passes,
     optimizer_at_work,
     optimizer_hooks,

@@ -23,6 +23,7 @@ from tfdistr.strategies.xla import without_xla
 from tfdistr.training.epochs import CallbackList, OnSteps, Phase, numbers_of, run_epochs
 from tfdistr.training.fit_by_keras import check_read_by_keras
 from tfdistr.training.job import EpochRange
+from tfdistr.training.run_trace import RunTrace
 from tfdistr.training.step_blocks import Step, Steps, extended_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.watchdog import progress
@@ -46,6 +47,7 @@ def fit(
     weigh: Step | None = None,
     manager: CheckpointManager | None = None,
     times: StepTimes | None = None,
+    trace: RunTrace | None = None,
 ) -> dict[str, list[Any]]:
     """Train ``model`` as its own ``fit`` would.
 
@@ -59,6 +61,7 @@ def fit(
         weigh: Applied to each batch of the training before its step, in the graph.
         manager: Keeps checkpoints; ``data`` begins with its first step.
         times: Measures the training.
+        trace: Records the steps of the training, which a manager counts.
 
     Raises:
         JobStoppedError: The job was preempted.
@@ -75,7 +78,7 @@ def fit(
         check_batch(extended, model, data.look, weigh)
         if validation and tf_internals.overrides(model, "test_step"):
             check_batch(extended, model, validation.look, kind="test")
-    train = _LoopPhase(model, "train", data, listed, weigh, manager, on_steps, watch)
+    train = _LoopPhase(model, "train", data, listed, weigh, manager, on_steps, watch, trace)
     test = _LoopPhase(model, "test", validation, listed) if validation else None
     run_epochs(model, epochs, listed, train, test, manager)
     return dict(model.history.history)
@@ -157,9 +160,14 @@ class _LoopPhase(Phase):
         manager: CheckpointManager | None = None,
         on_steps: OnSteps = lambda done, logs: None,
         watch: InputWatch | None = None,
+        trace: RunTrace | None = None,
     ) -> None:
         super().__init__(model, kind, data.steps, callbacks, manager, on_steps)
-        self._made = Steps(model, getattr(model, f"{kind}_step"), data, weigh, callbacks.times, watch)
+        self._trace, self._epoch = trace, 0
+        self._made = Steps(
+            model, getattr(model, f"{kind}_step"), data, weigh, callbacks.times, watch,
+            trace.steps if trace else None,
+        )  # fmt: skip
         self.execution = int(model.steps_per_execution)
         self._last: Any = {}
 
@@ -186,6 +194,7 @@ class _LoopPhase(Phase):
     def begin(self, epoch: int, done: int) -> None:
         if self.kind == "test" or self.steps is None:  # otherwise the training continues in its data
             self._made.rewind()
+        self._epoch = epoch
         # If a checkpoint is at the end of data of unknown length, no step follows it.
         self._last = self.manager.logs if self.manager and done else {}
 
@@ -197,6 +206,9 @@ class _LoopPhase(Phase):
         if made:
             if self.kind == "train":
                 self.callbacks.times.step_done()
+            if self._trace and self.manager:
+                first = self.manager.schedule.total + self.done + 1
+                self._trace.add(self._epoch, first, self._made.traced())
             self.done, self._last = self.done + made, logs
             if self.by_batch:
                 self.batch_ended(self.done - 1, logs)

@@ -24,6 +24,7 @@ class Recovery:
 
     Attributes:
         every: The interval of checkpoints: a number of steps, or "epoch"; None for no checkpoints.
+        traced: Whether the steps of the job are traced: it has a run directory that stays.
         asked: Whether the user requested checkpoints; otherwise a job that cannot have them runs without.
         resume: Whether the job resumes the run in its run directory.
     """
@@ -32,6 +33,7 @@ class Recovery:
     min_workers: int | None = argument(check_optional_int, "min_workers", default=None)
     step_timeout: float | None = argument(check_optional_seconds, "step_timeout", default=None)
     every: int | str | None = None
+    traced: bool = False
     asked: bool = False
     resume: bool = False
 
@@ -120,7 +122,10 @@ def check_recovery(
             received="no run_dir",
             fix='Pass run_dir="my_run", the same one each time.',
         )
-    return attrs.evolve(failures, min_workers=fewest, every=every or "epoch", asked=asked, resume=resumes)
+    return attrs.evolve(
+        failures, min_workers=fewest, every=every or "epoch", traced=run_dir is not None, asked=asked,
+        resume=resumes,
+    )  # fmt: skip
 
 
 def _fewest(wanted: int | None, cluster: Any) -> int | None:

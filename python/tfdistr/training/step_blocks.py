@@ -17,6 +17,7 @@ from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.exact.step_trace import StepTrace
 from tfdistr.training.step_times import StepTimes
 from tfdistr.utils.interrupts import uninterrupted
 
@@ -52,8 +53,11 @@ class Steps:
         weigh: Step | None = None,
         times: StepTimes | None = None,
         watch: InputWatch | None = None,
+        trace: StepTrace | None = None,
     ) -> None:
         self.pace = 1
+        self._trace = trace
+        self._traced: list[Any] = []
         self._times = times or StepTimes()
         self._data = data
         self._next = data.first
@@ -78,8 +82,10 @@ class Steps:
                 if extended
                 else contextlib.nullcontext(),
                 tf_internals.fewer_passes(model, after_all_gradients=alone),
+                _recording(trace, extended),
             ):
-                return flat_logs(strategy.run(step, args=(weigh(batch) if weigh else batch,)))
+                logs = flat_logs(strategy.run(step, args=(weigh(batch) if weigh else batch,)))
+                return logs, None if trace is None else trace.values()
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
         tf_internals.traced_for_each_job(compiled)
@@ -113,7 +119,7 @@ class Steps:
                 pass
 
     def run(self, count: int) -> tuple[int, Any]:
-        """Make ``count`` steps."""
+        """Make ``count`` steps; return how many were made, and the logs of the last one."""
         began = time.monotonic()
         made, outputs = self._make(count)
         seconds = time.monotonic() - began
@@ -124,6 +130,11 @@ class Steps:
             self.pace = max(1, self.pace // 2)
         return made, outputs
 
+    def traced(self) -> list[Any]:
+        """Return the values of the steps since the last call, as ``StepTrace`` has them, in tensors."""
+        traced, self._traced = self._traced, []
+        return traced
+
     def _make(self, count: int) -> tuple[int, Any]:
         if self._at_a_time:
             return count, self._gathered(count)
@@ -132,8 +143,9 @@ class Steps:
                 self._iterator = iter(self._data.dataset)
         if not self._each_alone:
             first = tf.constant(self._next, tf.int64)
-            outputs, waited = _whole(self._of_iterator, self._iterator, tf.constant(count), first)
+            outputs, values, waited = _whole(self._of_iterator, self._iterator, tf.constant(count), first)
             self._times.add("waiting_for_data", float(waited))
+            self._note(values)
             return count, outputs
         outputs = None
         for made in range(count):
@@ -141,8 +153,13 @@ class Steps:
                 batch = next(self._iterator, None)
             if batch is None:
                 return made, outputs
-            outputs = self._one(batch) if self._eager else _whole(self._one, batch)
+            outputs, values = self._one(batch) if self._eager else _whole(self._one, batch)
+            self._note(values if values is None else values[tf.newaxis])
         return count, outputs
+
+    def _note(self, values: Any) -> None:
+        if values is not None:
+            self._traced.append(values)
 
     def _gathered(self, count: int) -> Any:
         assert self._arrays is not None
@@ -154,7 +171,8 @@ class Steps:
                 stack = self._arrays.batches(step, min(count - made, self._at_a_time))
             made += len(tf.nest.flatten(stack)[0])
             rows = tf.constant(self._data.arrays.rows(step), tf.float32)
-            outputs = _whole(self._of_stack, stack, rows)
+            outputs, values = _whole(self._of_stack, stack, rows)
+            self._note(values)
         return outputs
 
     @contextlib.contextmanager
@@ -173,13 +191,13 @@ class Steps:
 
     def _loop_over_stack(self, stack: Any, rows: tf.Tensor) -> Any:
         count = tf.shape(tf.nest.flatten(stack)[0])[0]
-        outputs, *_ = self._loop(
+        outputs, values, *_ = self._loop(
             count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows)
         )
-        return outputs
+        return outputs, values
 
-    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor, first: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """Return the outputs of the last step, and the seconds for which the steps waited for batches."""
+    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor, first: tf.Tensor) -> tuple[Any, ...]:
+        """Return the logs of the last step, the traced values, and the seconds of waits for batches."""
         known = self._known_rows
 
         def arguments(number: tf.Tensor) -> tuple[Any, ...]:
@@ -190,8 +208,8 @@ class Steps:
 
         with tf.device("CPU:0"):
             clocks = (tf.constant(0.0, tf.float64), tf.constant(0.0, tf.float64))
-        outputs, waited, _ = self._loop(count, arguments, clocks)
-        return outputs, waited
+        outputs, values, waited, _ = self._loop(count, arguments, clocks)
+        return outputs, values, waited
 
     def _loop(
         self,
@@ -207,7 +225,8 @@ class Steps:
             clocks: Two zeros, to measure how long the steps wait for their arguments.
 
         Returns:
-            The outputs of the last step, the seconds of these waits, and the time when the last step ended.
+            The logs of the last step, the traced values of all steps (None without a trace), the seconds of
+            these waits, and the time when the last step ended.
         """
         known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known_rows else []
         one = self._one.get_concrete_function(self._data.element_spec, *known)
@@ -216,9 +235,14 @@ class Steps:
         nothing = [tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in specs]
         shapes = [spec.shape for spec in specs]
 
-        def step(number: tf.Tensor, _: Any, *clocks: tf.Tensor) -> tuple[Any, ...]:
+        kept = []
+        if self._trace:  # its values are the last output of a step
+            kept = [tf.TensorArray(tf.float64, count, element_shape=[self._trace.width])]
+
+        def step(number: tf.Tensor, _: Any, kept: list[Any], *clocks: tf.Tensor) -> tuple[Any, ...]:
             if not clocks:
-                return number + 1, _tensors(self._one(*arguments(number)))
+                outputs = _tensors(self._one(*arguments(number)))
+                return number + 1, outputs, [each.write(number, outputs[-1]) for each in kept]
             waited, ended = clocks
             asked = _time_after(number)
             with tf.control_dependencies([asked]):
@@ -228,18 +252,36 @@ class Steps:
             # Otherwise a thread that has both to do could take the step first, and then the time.
             with tf.control_dependencies([now, ended]):
                 outputs = _tensors(self._one(*given))
-            return number + 1, outputs, waited, _time_after(outputs)
+            kept = [each.write(number, outputs[-1]) for each in kept]
+            return number + 1, outputs, kept, waited, _time_after(outputs)
 
         with tf_internals.loop_of(one):
-            _, found, *times = tf.while_loop(
+            _, found, kept, *times = tf.while_loop(
                 lambda number, *others: number < count,
                 step,
-                (tf.constant(0), nothing, *clocks),
-                shape_invariants=(tf.TensorShape([]), shapes, *(clock.shape for clock in clocks)),
-            )
+                (tf.constant(0), nothing, kept, *clocks),
+                shape_invariants=(
+                    tf.TensorShape([]), shapes, [tf.TensorShape(None) for _ in kept],
+                    *(clock.shape for clock in clocks),
+                ),
+            )  # fmt: skip
         results = iter(found)
         outputs = [None if part is None else next(results) for part in tf.nest.flatten(form)]
-        return tf.nest.pack_sequence_as(form, outputs), *times
+        logs, _ = tf.nest.pack_sequence_as(form, outputs)
+        return logs, kept[0].stack() if kept else None, *times
+
+
+@contextlib.contextmanager
+def _recording(trace: StepTrace | None, extended: OneReplica | None) -> Iterator[None]:
+    """Let a trace record the step within the context, and the replica give it the loss of all workers."""
+    if trace is None:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if extended is not None:
+            stack.enter_context(tf_internals.overridden(extended, "trace", trace))
+        stack.enter_context(trace.recording())
+        yield
 
 
 def _tensors(outputs: Any) -> list[Any]:

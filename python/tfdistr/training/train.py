@@ -14,12 +14,13 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.collectives.comparison import agree, describe_parts, parts_of_run
+from tfdistr.collectives.comparison import agree, describe_parts, parts_of_run, versions
 from tfdistr.data.pipeline.worker_data import WorkerData
-from tfdistr.data.source import Source
+from tfdistr.data.source import Arrays, Source
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import RFunction
 from tfdistr.strategies.agreement import check_agreement
+from tfdistr.strategies.exact.step_trace import StepTrace
 from tfdistr.strategies.virtual.rounding import describe_kernels
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.strategies.xla import compiled_by_xla
@@ -30,6 +31,7 @@ from tfdistr.training.job_data import Reader, check_labels, weigh_classes
 from tfdistr.training.learning_rate import scale_learning_rate
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.reporter import OnEvent, Reporter, history_of, warn_if_slower_than_one
+from tfdistr.training.run_trace import RunTrace
 from tfdistr.training.step_blocks import extended_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.trained_model import Training, build_model, copy_here, input_spec, make_callbacks
@@ -52,8 +54,12 @@ def train(
         callbacks, reporter = make_callbacks(job, on_event, chief=strategy.is_chief)
     saves = _saves(job, strategy, model, on_event)
     with preemption if saves else contextlib.nullcontext():
-        manager = _checkpoint_manager(job, strategy, preemption, on_event, model, run_dir) if saves else None
-        return _train(job, strategy, reporter, model, [*warm_up, *callbacks, reporter], manager)
+        trace = _run_trace(job, strategy, model, run_dir) if saves and job.recovery.traced else None
+        manager = None
+        if saves:
+            manager = _checkpoint_manager(job, strategy, preemption, on_event, model, run_dir, trace)
+        with trace.kept() if trace else contextlib.nullcontext():
+            return _train(job, strategy, reporter, model, [*warm_up, *callbacks, reporter], manager, trace)
 
 
 def _train(
@@ -63,11 +69,12 @@ def _train(
     model: keras.Model,
     callbacks: list[keras.callbacks.Callback],
     manager: CheckpointManager | None,
+    trace: RunTrace | None,
 ) -> Training:
     reader = Reader(job, strategy)
     # Keras ends an epoch of known length before the pass of its data ends, and would then repeat the pass.
     of_known_size = manager is not None and not runs_own_loop(model)
-    data = _training_data(job, reader, manager, of_known_size=of_known_size)
+    data = training_data(job, reader, manager, of_known_size=of_known_size)
     check_labels(model, data.element_spec)
     validation = None
     if job.validation is not None:
@@ -78,7 +85,7 @@ def _train(
     times = StepTimes(strategy.collectives, _not_measured(strategy, model))
     reporter.begin(job, data)
     started = time.monotonic()
-    train_model = fit if runs_own_loop(model) else fit_by_keras
+    train_model = functools.partial(fit, trace=trace) if runs_own_loop(model) else fit_by_keras
     history = train_model(
         model, data, epochs=job.all_epochs, validation=validation, callbacks=callbacks,
         on_steps=reporter.on_steps, weigh=weigh, manager=manager, times=times,
@@ -107,7 +114,7 @@ def _not_measured(strategy: WorkerStrategy, model: keras.Model) -> set[str]:
     return parts
 
 
-def _training_data(
+def training_data(
     job: Job, reader: Reader, manager: CheckpointManager | None, *, of_known_size: bool
 ) -> WorkerData:
     """Return this worker's batches, from the first step of the training on."""
@@ -154,8 +161,15 @@ def _checkpoint_manager(
     on_event: OnEvent,
     model: keras.Model,
     run_dir: Path | None,
+    trace: RunTrace | None,
 ) -> CheckpointManager:
-    """Return the checkpoint manager of a job."""
+    """Return the checkpoint manager of a job, which writes the trace before each checkpoint."""
+
+    def before_save(when: str) -> None:
+        check_agreement(extended_of(model), when)
+        if trace:
+            trace.write()
+
     every = job.recovery.every
     assert every is not None
     assert run_dir is not None or not strategy.is_chief
@@ -164,7 +178,22 @@ def _checkpoint_manager(
         folder, every, preemption, collectives=strategy.collectives, others=strategy.variables_beside(),
         on_event=on_event, parts=parts_of_run(model),
         kernels=describe_kernels() if strategy.is_chief else None,
-        before_save=functools.partial(check_agreement, extended_of(model)),
+        before_save=before_save,
+    )  # fmt: skip
+
+
+def _run_trace(
+    job: Job, strategy: WorkerStrategy, model: keras.Model, run_dir: Path | None
+) -> RunTrace | None:
+    """Return the trace of a run; None of models that Keras's own loop trains."""
+    if not runs_own_loop(model):
+        return None
+    if not strategy.is_chief:
+        return RunTrace(StepTrace(model), None)
+    data = job.source.digest() if isinstance(job.source, Arrays) else None
+    return RunTrace(
+        StepTrace(model), run_dir, workers=strategy.num_workers, epochs=job.epochs, data=data,
+        kernels=describe_kernels(), versions=versions(),
     )  # fmt: skip
 
 

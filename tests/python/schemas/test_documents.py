@@ -127,6 +127,14 @@ def test_its_checkpoints(job) -> None:
     assert schema_id("checkpoint").split(":")[-1] == first.removeprefix("tfdistr checkpoint ")
 
 
+def test_its_trace(job) -> None:
+    _, folder, _ = job
+    lines = [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
+    assert [line.get("step") for line in lines] == [None, *range(1, 11)]
+    for line in lines:
+        check("trace", line)
+
+
 def test_job_json_says_what_the_job_is(job) -> None:
     fit, folder, _ = job
     text = (folder / "job.json").read_text()
@@ -140,7 +148,7 @@ def test_job_json_says_what_the_job_is(job) -> None:
     assert arguments["validation_freq"] == {"epochs": [2]}
     assert written["versions"]["keras"] == keras.__version__
     assert written["versions"]["tfdistr"] == tfdistr.__version__
-    assert written["schemas"] == {name: schema_id(name) for name in ("event", "checkpoint")}
+    assert written["schemas"] == {name: schema_id(name) for name in ("event", "checkpoint", "trace")}
     assert fit.params["validation_freq"] == (2,)
 
 

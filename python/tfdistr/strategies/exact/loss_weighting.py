@@ -14,6 +14,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.exact.step_trace import StepTrace
 from tfdistr.strategies.exact.tape_sums import OfSum, TapeSums, current_graph
 
 
@@ -43,7 +44,9 @@ def exact_step(
     # A step of the user's own may use the norm of a gradient, which depends on its rows.
     optimizers = tf_internals.optimizers_of(model)
     add_rows = not own and all(tf_internals.adds_rows(optimizer) for optimizer in optimizers)
-    mean = MeanOverExamples(extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows)
+    mean = MeanOverExamples(
+        extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows, trace=extended.trace
+    )
 
     losses: list[tf.Tensor] = []
 
@@ -177,6 +180,7 @@ class MeanOverExamples:
         may_weigh_loss: Whether the step is Keras's own.
         add_rows: Whether the optimizers need only the sums of the rows of sparse gradients.
         can_exchange: Returns whether the peers can sum gradients where a tape gives them.
+        trace: Gets the loss of the global batch (``StepTrace``); None if nobody asks for it.
 
     Attributes:
         tapes: The gradients that are summed when a tape gives them; None for Keras's own step.
@@ -191,7 +195,9 @@ class MeanOverExamples:
         may_weigh_loss: bool = False,
         add_rows: bool = False,
         can_exchange: Callable[[], bool] = lambda: True,
+        trace: StepTrace | None = None,
     ) -> None:
+        self._trace = trace
         self._replica = replica
         self._peers = peers
         # In float32 a quotient would take half of their digits from models in float64.
@@ -273,7 +279,16 @@ class MeanOverExamples:
         return [scale(gradient, inverse) for gradient in gradients]
 
     def _reduce(self, gradients: Sequence[Any], of_sum: OfSum = False) -> list[Any]:
-        """Sum the gradients over the workers, each with its weight, but those of a sum over the rows."""
+        """Sum the gradients over the workers, each with its weight, and the loss with the first of them."""
+        losses = self._trace.take_loss() if self._trace else []
+        apart = bool(losses) and self._replica.gradient_dtype is not None  # too few digits for a loss
+        sums = self._weighted_sums([*gradients, *([] if apart else losses)], of_sum)
+        if self._trace and losses:
+            self._trace.note_loss(self._sum(self.weigh(losses))[0] if apart else sums.pop())
+        return sums
+
+    def _weighted_sums(self, gradients: Sequence[Any], of_sum: OfSum) -> list[Any]:
+        """Sum gradients over the workers, each with its weight, but those of a sum over the rows."""
         if isinstance(of_sum, tf.Tensor):
             factor = tf.where(of_sum, tf.ones([], tf.float64), self.weight())
             scaled = [scale(gradient, factor) for gradient in gradients]

@@ -111,6 +111,8 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self.virtual: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
+        #: Records the step that runs, for the trace of the run (``StepTrace``); None outside of such a step.
+        self.trace: Any = None
         #: What the check of the first batch has found.
         self.known = KnownSteps()
         #: Why the result of the running call of fit is not that of one worker, as far as it is known.

@@ -112,6 +112,7 @@ class _Results:
         #: Tensors that are summed (gradients, new values of variables, and logs that are no metrics), and
         #: tensors of gradients that are concatenated.
         self.dense, self.slices = sent_gradients(step.updates, dtype)
+        self.dense += step.losses
         #: Predictions, which are concatenated.
         self.rows: list[tf.Tensor] = []
         #: Whether the loss is not finite, if there is a loss.
@@ -286,6 +287,8 @@ class _TracedStep:
         extended, total = self._extended, iter(sums)
         with self._changing():
             self._update(step.updates, total, iter(slices))
+            for _ in step.losses:
+                extended.trace.note_loss(next(total))
             for variable, _ in step.summed:
                 self._assign(variable, next(total), add=step.aggregation(variable) == "sum")
             for variable in step.changed:

@@ -119,6 +119,7 @@ class ShareStep:
         examples: Number of rows of the share.
         weight: The part of the global batch that this share has.
         bad: Whether the loss is not finite.
+        losses: This share's part of the loss of the whole batch, if a trace gets it.
         exchanges: The exchanges of the share, in order.
         common: The ids of variables that all shares change alike: those of metrics of the whole batch.
     """
@@ -131,6 +132,7 @@ class ShareStep:
     examples: Any = None
     weight: Any = None
     bad: Any = None
+    losses: list[tf.Tensor] = field(default_factory=list)
     exchanges: list[ShareExchange] = field(default_factory=list)
     common: set[int] = field(default_factory=set)
 
@@ -338,6 +340,8 @@ def share_step(
             step.logs.value = fn(batch, *others)
         scope.awaited = set()
         _read_results(model, share, scope)
+        losses = extended.trace.take_loss() if extended.trace else []
+        step.losses = [share.without_stand_in(loss) for loss in share.mean.weigh(losses)]
     return step
 
 

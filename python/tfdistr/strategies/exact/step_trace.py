@@ -1,0 +1,146 @@
+"""The values of each training step that the trace of a run keeps: loss, gradient norms, learning rates."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.strategies.exact.tape_sums import current_graph
+
+#: The values of a step: its loss, and for each optimizer those of ``OF_OPTIMIZER``.
+LOSS = 0
+#: The sum of the squares of the gradients as the optimizer gets them, -1 if it gets none; the factor by which
+#: it has scaled the loss; the learning rate.
+OF_OPTIMIZER = 3
+
+Changed = Callable[[int, Sequence[Any], Any], None]
+
+
+class StepTrace:
+    """The values of one step, in a variable that the step itself writes. It needs no synchronization.
+
+    Optimizers get the gradients of the whole batch. The loss of this worker's rows is summed with the
+    gradients, and has their weight.
+
+    Args:
+        model: The model that trains.
+        on_gradients: Called, in the graph of the step, with the number of an optimizer, its gradients and
+            its variables.
+
+    Attributes:
+        width: Number of the values of a step.
+        optimizers: The optimizers, in the order of their values.
+        has_loss: Whether the step that was traced last shows a loss.
+    """
+
+    def __init__(
+        self, model: keras.Model, on_gradients: Changed = lambda number, gradients, of: None
+    ) -> None:
+        self.optimizers = tf_internals.optimizers_of(model)
+        self.width = 1 + OF_OPTIMIZER * len(self.optimizers)
+        self._on_gradients = on_gradients
+        # The first loss of the step that is being traced, and its graph.
+        self._loss: tf.Tensor | None = None
+        self._graph: Any = None
+        self._noted = self._scaled = False
+        self.has_loss = False
+        extended = model.distribute_strategy.extended
+        devices: Sequence[str] = getattr(extended, "worker_devices", ()) if model.jit_compile else ()
+        self._start = [float("nan")] + [-1.0, 1.0, 0.0] * len(self.optimizers)
+        with tf.device(devices[0] if len(devices) == 1 else "CPU:0"):
+            self._values = tf.Variable(self._start, dtype=tf.float64, trainable=False, name="trace")
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the step that runs, or is traced, within the context."""
+        self._loss, self._noted, self._scaled = None, False, False
+        self._values.assign(self._start)
+        with contextlib.ExitStack() as stack:
+            for number, optimizer in enumerate(self.optimizers):
+                for name, hook in (("apply", self._apply), ("scale_loss", self._scale_loss)):
+                    own = hook(number, getattr(optimizer, name))
+                    stack.enter_context(tf_internals.overridden(optimizer, name, own))
+            gradient = self._gradient(tf.GradientTape.gradient)
+            stack.enter_context(tf_internals.overridden(tf.GradientTape, "gradient", gradient))
+            yield
+
+    def values(self) -> tf.Tensor:
+        """Return the values of the step, at its end."""
+        for loss in self.take_loss():
+            self.note_loss(loss)
+        return self._values.read_value()
+
+    def take_loss(self) -> list[tf.Tensor]:
+        """Return the loss of this worker's rows to sum it over the workers; nothing if there is none."""
+        loss, self._loss = self._loss, None
+        if loss is None or not tf_internals.is_part_of(current_graph(), self._graph):
+            return []
+        self._noted = True
+        total = tf.reduce_sum(loss)
+        return [total if total.dtype.size >= tf.float32.size else tf.cast(total, tf.float32)]
+
+    def note_loss(self, loss: tf.Tensor) -> None:
+        """Record the loss of the whole batch."""
+        self.has_loss = True
+        self._write(LOSS, [loss])
+
+    def _see_loss(self, loss: Any) -> None:
+        if not self._noted and isinstance(loss, tf.Tensor) and loss.dtype.is_floating:
+            self._loss, self._graph = tf.stop_gradient(loss), current_graph()
+
+    def _scale_loss(self, number: int, own: Callable[..., Any]) -> Callable[..., Any]:
+        def scale_loss(loss: Any) -> Any:
+            if not self._scaled:
+                self._see_loss(loss)
+            self._scaled = True
+            return own(loss)
+
+        return scale_loss
+
+    def _gradient(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        def gradient(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            of_weights = any(isinstance(s, keras.Variable | tf.Variable) for s in tf.nest.flatten(sources))
+            if of_weights and self._loss is None and not self._scaled and not tf_internals.tape_is_active():
+                self._see_loss(target)
+            return own(tape, target, sources, *args, **kwargs)
+
+        return gradient
+
+    def _apply(self, number: int, own: Callable[..., Any]) -> Callable[..., Any]:
+        optimizer = self.optimizers[number]
+
+        def apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+            grads = tf_internals.as_tensors(grads)
+            known = [grad for grad in grads if grad is not None]
+            if known:
+                squares = tf.add_n([_squares(grad) for grad in known])
+                scale = getattr(optimizer, "dynamic_scale", None)
+                values = [squares, 1.0 if scale is None else scale, optimizer.learning_rate]
+                self._write(LOSS + 1 + OF_OPTIMIZER * number, values, adds=True)
+                self._on_gradients(number, grads, trainable_variables)
+            return own(grads, trainable_variables)
+
+        return apply
+
+    def _write(self, first: int, values: Sequence[Any], *, adds: bool = False) -> None:
+        """Write values; the first one is added if there is one, as an optimizer may work several times."""
+        with tf.device(self._values.device):
+            new = [tf.cast(value, tf.float64) for value in values]
+            if adds:
+                new[0] += tf.maximum(self._values[first], 0.0)
+            self._values.scatter_update(tf.IndexedSlices(tf.stack(new), tf.range(first, first + len(new))))
+
+
+def _squares(gradient: Any) -> tf.Tensor:
+    """Return the sum of squares of a gradient, whose rows with the same index are added first."""
+    if isinstance(gradient, tf.IndexedSlices):
+        indices, places = tf.unique(gradient.indices)
+        gradient = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
+    if gradient.dtype.size < tf.float32.size:
+        gradient = tf.cast(gradient, tf.float32)
+    return tf.cast(2.0 * tf.nn.l2_loss(gradient), tf.float32)
