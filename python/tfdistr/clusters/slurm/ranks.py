@@ -101,9 +101,7 @@ class Ranks(RemoteJob):
 
 # What srun says if a step asks for GPUs that its job does not have.
 _GPUS = re.compile(r"generic resource|\bgres\b|\bgpus?\b", re.IGNORECASE)
-_NO_GPUS = (
-    "Ask sbatch or salloc for the GPUs of each node, as in --gres=gpu:2, or pass no `gpus_per_worker`."
-)
+_NO_GPUS = "Ask sbatch or salloc for the GPUs of each node, as in --gres=gpu:2, or pass no `gpus_per_worker`."
 
 
 def lost_error(
