@@ -45,7 +45,10 @@ def _labelled(match: re.Match[str]) -> str:
 
 
 def _breakable(code: str) -> str:
-    marks = r"(?<=[/(,])|(?<=::)|(?<=_)(?=[^\s]{12})" if len(code) > 24 else r"(?<=[/,])|(?<=::)"
+    """Code that may break after its marks; within a name only if it is as long as those of tests."""
+    marks = r"(?<=[/,])|(?<=::)"
+    if re.search(r"\S{30}", code):
+        marks += r"|(?<=\()|(?<=_)(?=\S{12})"
     return re.sub(rf"(?:{marks})(?=[\w.])", "<wbr>", code)
 
 
