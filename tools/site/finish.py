@@ -13,8 +13,10 @@ _SIGNATURE = re.compile(
 )
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _OUTPUT = re.compile(r'<div class="(language-(?:text|console) highlight)">(.*?)</div>', re.DOTALL)
-#: Longer lines are no rows of a table.
+#: Longer lines are rows of a table only where most lines are.
 _LONG = 110
+#: So many columns can be read on a screen. Longer rows of a table wrap.
+_WIDEST = 140
 
 
 def summary_first(page: str) -> str:
@@ -43,7 +45,10 @@ def _labelled(match: re.Match[str]) -> str:
 
 
 def _breakable(code: str) -> str:
-    marks = r"(?<=[/(,])|(?<=::)|(?<=_)(?=[^\s]{12})" if len(code) > 24 else r"(?<=[/,])|(?<=::)"
+    """Code that may break after its marks; within a name only if it is as long as those of tests."""
+    marks = r"(?<=[/,])|(?<=::)"
+    if re.search(r"\S{30}", code):
+        marks += r"|(?<=\()|(?<=_)(?=\S{12})"
     return re.sub(rf"(?:{marks})(?=[\w.])", "<wbr>", code)
 
 
@@ -52,8 +57,10 @@ def outputs(page: str) -> str:
 
     def sized(match: re.Match[str]) -> str:
         lines = html.unescape(re.sub("<[^>]*>", "", match[2])).splitlines()
-        columns = max((len(line) for line in lines if re.search(r"(\S {2,}|^ {8,})\S", line)), default=0)
-        kind = f' table" style="--columns: {columns}"' if 0 < columns <= _LONG else '"'
+        rows = [line for line in lines if re.search(r"(\S {2,}|^ {8,})\S", line)]
+        columns = max(map(len, rows), default=0)
+        is_table = rows and (columns <= _LONG or len(rows) > len(lines) / 2)
+        kind = f' table" style="--columns: {min(columns, _WIDEST)}"' if is_table else '"'
         return f'<div class="{match[1]}{kind}>{match[2]}</div>'
 
     return _OUTPUT.sub(sized, page)

@@ -62,5 +62,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def on_page_content(html: str, page: Any, **_: Any) -> str:
     """The HTML of a page: readable on any width, with links to the references."""
     uri = page.file.src_uri
-    html = finish.outputs(finish.tables(finish.summary_first(html)))
-    return html if uri.startswith("source/") else references.linked(html, uri, ROOT)
+    if not uri.startswith("source/"):
+        html = references.linked(html, uri, ROOT)
+    return finish.outputs(finish.tables(finish.summary_first(html)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import posixpath
 import re
 from functools import cache
@@ -11,9 +10,10 @@ from pathlib import Path
 import python_reference
 import r_reference
 
-#: Headings, links and blocks, which stay as they are, or a name alone or called, in code.
+#: Headings, links and blocks, which stay as they are; or a name in code, alone, called, or as an argument.
 _CODE = re.compile(
-    r"<(pre|a|h\d)\b.*?</\1>|<code>(?P<code>(?P<of>tfdistr\.)?(?P<name>[\w.]+)(?P<call>\(.*?\))?)</code>",
+    r"<(pre|a|h\d)\b.*?</\1>|"
+    r"<code>(?P<code>(?P<argument>\w+ ?= ?)?(?P<of>tfdistr\.)?(?P<name>[\w.]+)(?P<call>\([^<]*\))?)</code>",
     re.DOTALL,
 )
 #: Names that are also R's, Keras's or TensorFlow's own.
@@ -38,12 +38,12 @@ def linked(page: str, uri: str, root: Path) -> str:
 
 def _target(match: re.Match[str], root: Path) -> str | None:
     """The page of a name. A call that is written as in R leads to R's page."""
-    name, call = match["name"], html.unescape(match["call"] or "")
+    name, call = match["name"], match["call"]
     if not match["of"] and (name in _OTHERS or not (call or re.search(r"[a-z][A-Z]", name))):
         return None  # a word, or an argument
-    languages = (
-        (_r(root), _python(root)) if re.search(r" = |\bTRUE\b|\bc\(", call) else (_python(root), _r(root))
-    )
+    languages = [_python(root), _r(root)]
+    if re.search(r" = |\bTRUE\b|\bc\(", match["code"]):
+        languages.reverse()
     return next((pages[name] for pages in languages if name in pages), None)
 
 

@@ -149,7 +149,7 @@ class ClusterConfig:
         """Return the environment variable TF_CONFIG for other processes.
 
         Returns:
-            ``{"TF_CONFIG": <JSON>}``.
+            A dictionary with TF_CONFIG as JSON.
         """
         return {"TF_CONFIG": self.to_json()}
 
@@ -222,7 +222,7 @@ class ClusterPlan:
         """Return the environment variable TF_CONFIG for other processes.
 
         Returns:
-            ``{"TF_CONFIG": <JSON>}`` for every task.
+            A dictionary with TF_CONFIG as JSON, for every task.
         """
         return [config.to_env() for config in self.tasks]
 
@@ -286,8 +286,8 @@ def tf_config(
         index: The index of that task in its job, from 0.
 
     Returns:
-        With `type` and `index`: the `ClusterConfig` of that task. Without them: a `ClusterPlan` with
-        the `ClusterConfig` of every task.
+        The `ClusterConfig` of that task, with `type` and `index`. Without them, a `ClusterPlan` with the
+        `ClusterConfig` of every task.
 
     Raises:
         ClusterConfigError: If the addresses are not a valid cluster, or the task is not in it.

@@ -99,8 +99,8 @@ def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any 
             number, so that a shorter last batch is right, too.
 
     Returns:
-        A scalar of type float32, or float64 if ``losses`` is: sums of float16 would overflow. 0 if there
-        are no rows.
+        A scalar of type float32, or float64 if ``losses`` is, because sums of float16 would overflow. 0 if
+        there are no rows.
 
     Raises:
         ArgumentError: An argument is not of the form above, or the call is in a strategy's scope but not in
