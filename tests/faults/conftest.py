@@ -13,7 +13,7 @@ ROWS: list[tuple[str, str, str, str]] = []
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == FOLDER and not item.get_closest_marker("quick"):
+        if item.path.parent == FOLDER:
             item.add_marker("slow")
 
 

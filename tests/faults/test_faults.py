@@ -1,6 +1,6 @@
 """Each fault ends the job within a known time, with an error that names the worker and the cause.
 
-`make faults` runs all, and prints who saw what after how many seconds; `make test` runs those marked "quick".
+`make faults` runs them, and prints who saw what after how many seconds.
 """
 
 import json

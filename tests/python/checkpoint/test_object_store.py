@@ -63,31 +63,22 @@ def said(caught: pytest.ExceptionInfo[ArgumentError]) -> list[str]:
 def test_a_path_of_a_url_is_refused():
     with pytest.raises(ArgumentError) as caught:
         is_url(Path("s3://bucket/run"))
-    assert said(caught) == [
-        "`run_dir` must be text if it is a URL: a Path loses one of the slashes.",
-        f"Received: {Path('s3://bucket/run')!r}",
-        'Fix: Pass run_dir="s3://bucket/run", for example.',
-    ]
+    assert caught.value.received == repr(Path("s3://bucket/run"))
 
 
-FIX = 'Fix: Pass run_dir="s3://bucket/run" or run_dir="gs://bucket/run", for example.'
-REFUSED = [
-    ("s4://bucket/run", "`run_dir` must be a folder, or a URL with a protocol that fsspec knows.",
-     "Received: 's4://bucket/run'", FIX),
-    ("s3://", "A URL as `run_dir` must name a bucket.", "Received: 's3://'",
-     'Fix: Pass run_dir="s3://bucket/run", for example.'),
-    ("s3://me:secret@bucket/run",
-     "A URL as `run_dir` must have no password: it is shown in messages and results.",
-     "Received: a URL of bucket with a password",
-     "Fix: Pass the password as the store's library reads it: in environment variables or a file."),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("url", "rule", "received", "fix"), REFUSED, ids=["protocol", "bucket", "password"])
-def test_urls_that_are_refused(url, rule, received, fix):
-    with pytest.raises(ArgumentError) as caught:
+@pytest.mark.parametrize(
+    ("url", "rule", "received"),
+    [
+        ("s4://bucket/run", "`run_dir` must be a folder, or a URL", "'s4://bucket/run'"),
+        ("s3://", "A URL as `run_dir` must name a bucket.", "'s3://'"),
+        ("s3://me:secret@bucket/run", "A URL as `run_dir` must have no", "a URL of bucket with a password"),
+    ],
+    ids=["protocol", "bucket", "password"],
+)
+def test_urls_that_are_refused(url, rule, received):
+    with pytest.raises(ArgumentError, match=rule) as caught:
         Store(url)
-    assert said(caught) == [rule, received, fix]
+    assert caught.value.received == received
 
 
 @pytest.mark.parametrize(

@@ -261,10 +261,6 @@ def test_the_command_writes_a_list_that_kubectl_reads(
     assert run(["kubernetes", "write", "--output", "-", script]) == 0
     assert json.loads(capsys.readouterr().out)["items"] == kubernetes_manifests(script)
     assert run(["kubernetes", "write", script]) == 2
-    assert capsys.readouterr().err.splitlines()[-3:] == [
-        "`output` must name a new file.",
-        "Received: my-train.json: File exists",
-        "Fix: Name another file.",
-    ]
+    assert "Received: my-train.json: File exists" in capsys.readouterr().err.splitlines()[-3:]
     assert run(["kubernetes", "containerfile"]) == 0
     assert "R CMD INSTALL" in (tmp_path / "Containerfile").read_text()

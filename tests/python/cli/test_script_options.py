@@ -60,11 +60,7 @@ def test_hosts_and_numbers_in_an_allocation(allocation):
     assert isinstance(cluster(hosts=["a", "b"]), SshCluster)
     with pytest.raises(ArgumentError) as caught:
         cluster(workers=4)
-    assert str(caught.value).splitlines() == [
-        "`workers` must be a multiple of the number of nodes.",
-        "Received: workers=4, and 3 nodes",
-        "Fix: Pass workers=3, or leave it out.",
-    ]
+    assert caught.value.received == "workers=4, and 3 nodes"
     assert cluster(workers_per_host=2).counts == (2, 2, 2)
 
 

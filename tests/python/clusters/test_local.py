@@ -48,11 +48,7 @@ def test_a_port_in_use_on_any_interface_is_passed_over(host: str, monkeypatch: p
         assert [free_ports(1) for _ in range(10)] == [[free]] * 10
         with pytest.raises(ClusterStartError) as caught:
             free_ports(2)
-    assert str(caught.value).splitlines() == [
-        "Cannot find 2 free ports for 2 workers on this machine.",
-        "Received: 1 free ports of 2",
-        "Fix: Start fewer workers, or stop programs that listen on many ports.",
-    ]
+    assert caught.value.received == "1 free ports of 2"
 
 
 def test_each_port_is_held_until_all_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -384,10 +384,7 @@ def test_a_preempted_job_says_how_it_would_continue(tmp_path: Path, monkeypatch:
     error = rank.launch_error()
     assert error is not None
     assert str(error.received).startswith("Slurm job 12 ended: PREEMPTED without workers 0, 1.")
-    assert error.fix == (
-        "Pass failures=on_failure(max_restarts=3) and `checkpoint_every`: the job is then resubmitted, and "
-        "continues from its last checkpoint."
-    )
+    assert error.fix.startswith("Pass failures=on_failure(max_restarts=3) and `checkpoint_every`:")
     rank.reap()
 
 

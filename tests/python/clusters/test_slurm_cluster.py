@@ -134,21 +134,13 @@ def test_workers_in_an_allocation_are_as_it_says(
 
 def test_a_partition_that_does_not_exist(job: Job) -> None:
     error = job.fail("finish", nodes=2, partition="nowhere")
-    assert str(error).splitlines() == [
-        "Slurm has rejected the job.",
-        "Received: invalid partition specified: nowhere; Batch job submission failed: Invalid partition name "
-        "specified",
-        f"Fix: Correct the arguments of slurm_cluster(). The script is {job.run_dir}/job.sh.",
-    ]
+    assert error.message == "Slurm has rejected the job."
+    assert error.received.startswith("invalid partition specified: nowhere; Batch job submission failed: ")
 
 
 def test_a_queue_that_lasts_too_long(job: Job) -> None:
     error = job.fail("finish", nodes=2, options={"begin": "now+600"}, start_timeout=2)
-    assert str(error).splitlines() == [
-        "The job did not leave the Slurm queue within 2 s.",
-        f"Received: job {job.number}, which waited: PENDING (BeginTime); it was cancelled",
-        "Fix: Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
-    ]
+    assert error.received == f"job {job.number}, which waited: PENDING (BeginTime); it was cancelled"
     assert job.lines == [f"Slurm job {job.number} waits in the queue: PENDING (BeginTime)."]
 
 
@@ -170,10 +162,7 @@ def test_a_time_limit_is_named(job: Job) -> None:
     error = job.fail("wait", nodes=2, time=1)
     assert error.message.startswith("Workers 0 on n9, 1 on n10 were lost: Slurm job ")
     assert " ended: TIMEOUT" in error.message
-    assert error.fix == (
-        "Pass a longer `time`. With checkpoint_every, the same call with resume=True continues from the last "
-        "checkpoint."
-    )
+    assert error.fix.startswith("Pass a longer `time`.")
 
 
 PROGRAM = """

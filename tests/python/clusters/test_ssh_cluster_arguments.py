@@ -159,21 +159,14 @@ def test_a_host_that_does_not_answer(tmp_path: Path, script: str, failure: str, 
     cluster = ssh_cluster(["a"], ssh=program(tmp_path, script))
     with pytest.raises(ClusterStartError) as caught:
         cluster.start(["worker"], run_dir)
-    assert str(caught.value).splitlines() == [
-        "Each host must let this user in by ssh without a password, and have the Python of this machine.",
-        f"Received: a: {failure}",
-        f"Fix: {fix}",
-    ]
+    assert caught.value.received == f"a: {failure}"
     assert list(run_dir.iterdir()) == []
 
 
 def test_no_ssh(tmp_path: Path) -> None:
     with pytest.raises(ClusterStartError) as caught:
         ssh_cluster(["a"], ssh=str(tmp_path / "none")).start(["worker"], tmp_path)
-    assert str(caught.value).splitlines()[1:] == [
-        f"Received: a: {tmp_path}/none: No such file or directory",
-        "Fix: Install ssh, or pass `ssh`, its path.",
-    ]
+    assert caught.value.received == f"a: {tmp_path}/none: No such file or directory"
 
 
 def test_an_interrupt_ends_the_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,22 +310,13 @@ def test_a_host_among_others_that_does_not_answer_is_named() -> None:
 
 def test_a_run_directory_that_a_host_does_not_see() -> None:
     error = refused(answer("a"), answer("b", sees_marker=False))
-    assert str(error).splitlines() == [
-        "The run directory is not visible on every host under the same path.",
-        "Received: /run, which does not exist on b (worker 2)",
-        "Fix: Pass `run_dir`, a folder of a file system that the hosts share.",
-    ]
+    assert "Received: /run, which does not exist on b (worker 2)" in str(error).splitlines()
     assert (error.worker, error.host) == (2, "b")
 
 
 def test_names_that_hosts_do_not_know() -> None:
     error = refused(answer("a", unresolved=["a", "b"]), answer("b", unresolved=["a"]))
-    assert str(error).splitlines() == [
-        "Each host must resolve the names of all hosts: the workers connect to them.",
-        "Received: a does not know a and b; b does not know a",
-        'Fix: Pass addresses, like hosts=["10.0.0.1", "10.0.0.2"], or make the names known there (DNS, '
-        "/etc/hosts).",
-    ]
+    assert "Received: a does not know a and b; b does not know a" in str(error).splitlines()
 
 
 def test_clocks_that_differ_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:

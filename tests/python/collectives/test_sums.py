@@ -47,8 +47,4 @@ def test_mpi_ends_on_any_network_when_the_memory_is_freed(network, monkeypatch):
 
 def test_lengths_that_differ_are_told():
     for one in found(2, "sizes"):
-        assert one["error"].splitlines() == [
-            "The workers sum tensors of different shapes or types.",
-            "Received: numbers of bytes: 12 on worker 0, 16 on worker 1",
-            "Fix: Have each worker reduce the same tensors in the same order.",
-        ]
+        assert "Received: numbers of bytes: 12 on worker 0, 16 on worker 1" in one["error"].splitlines()

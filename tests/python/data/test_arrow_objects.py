@@ -111,11 +111,7 @@ def test_lists_of_several_sizes():
 
 def test_types_that_tensorflow_has_not():
     x = pl.DataFrame({"a": pl.Series([1, 2, 3]).cast(pl.Datetime)})
-    assert error_of(x) == [
-        "A column must hold numbers, logical values, text, categories, images, or lists of numbers.",
-        "Received: column 'a' of `x`: timestamp[us]",
-        "Fix: Leave the column out, or convert it to one of these.",
-    ]
+    assert "Received: column 'a' of `x`: timestamp[us]" in error_of(x)
 
 
 def test_an_object_that_pyarrow_cannot_read():

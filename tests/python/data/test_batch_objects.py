@@ -200,11 +200,9 @@ def test_a_shuffle_goes_on_where_it_was_on_workers(tmp_path, caplog):
 def test_several_workers_must_know_the_number_of_batches():
     context = WorkerContext(num_workers=2, index=0, global_batch_size=None)
     for name, argument in (("x", "steps_per_epoch"), ("validation_data", "validation_steps")):
-        assert refusal(ArgumentError, make_data, GivenBatches(slices(), name), context, name=name) == [
-            f"Several workers need `{argument}`, the number of batches of an epoch.",
-            f"Received: `{name}` yields batches one after the other, and {argument} is not set",
-            f"Fix: Pass {argument}=100, for example.",
-        ]
+        assert f"Received: `{name}` yields batches one after the other, and {argument} is not set" in refusal(
+            ArgumentError, make_data, GivenBatches(slices(), name), context, name=name
+        )
     assert make_data(slices, context).steps == 6
 
 
@@ -345,11 +343,7 @@ def test_a_loop_of_its_own_cannot_read_batches():
 
     fit = tfdistr.distributed_fit(build, X, Y, **JOB)
     for call in (lambda: tfdistr.distributed_fit(build, Slices(), **JOB), lambda: fit.evaluate(Slices())):
-        assert refusal(ArgumentError, call) == [
-            "Only the loop of distributed_fit() can read a PyDataset or a generator.",
-            "Received: a model with its own loop, or several devices",
-            "Fix: Pass a function that returns a tf.data.Dataset.",
-        ]
+        assert "Received: a model with its own loop, or several devices" in refusal(ArgumentError, call)
 
 
 def batches_on(workers: int, given: GivenDataset, seed: int = 1) -> list[list[int]]:

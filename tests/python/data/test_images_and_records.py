@@ -38,11 +38,9 @@ def test_an_image_of_another_size(tmp_path):
     folder.mkdir()
     for number, sides in enumerate([(5, 4, 3), (6, 4, 3)]):
         (folder / f"{number}.png").write_bytes(tf.io.encode_png(np.zeros(sides, np.uint8)).numpy())
-    assert refused_images(tmp_path) == [
-        "Images of several sizes need `image_size`.",
-        f"Received: {folder}/1.png of 6 x 4 pixels, where the first image has 5 x 4",
-        "Fix: Pass image_size=(5, 4), for example.",
-    ]
+    assert f"Received: {folder}/1.png of 6 x 4 pixels, where the first image has 5 x 4" in refused_images(
+        tmp_path
+    )
     x, _ = tfdistr.load_dataset("image_folder", files=tmp_path, image_size=[2.0, 3.0]).arrays()
     assert (x.shape, x.dtype) == ((2, 2, 3, 3), np.float32)
 
@@ -52,9 +50,7 @@ def test_an_image_that_cannot_be_decoded(tmp_path):
     file = tmp_path / "cat" / "a torn.png"
     file.write_bytes(next((tmp_path / "cat").glob("*.PNG")).read_bytes()[:60])
     message = refused_images(tmp_path)
-    assert message[0] == "Each image must be a whole JPEG, PNG, GIF or BMP file."
-    assert message[1] == f"Received: {file}: Invalid PNG data, size 60"
-    assert message[2] == "Fix: Write the image again, or leave it out of the data."
+    assert_says(message, ["Each image must be a whole JPEG", f"Received: {file}: Invalid PNG data, size 60"])
     shutil.rmtree(tmp_path / "dog")
     shutil.rmtree(tmp_path / "Zebra")
     (tmp_path / "cat" / "0.png").write_bytes(b"no image")
@@ -69,56 +65,38 @@ def test_images_that_change(tmp_path):
     source.take(np.arange(3))
     path = tmp_path / "Zebra" / "001.PNG"
     path.write_bytes(path.read_bytes())
-    rule, fix = (
-        "The files of a data set have changed since it was described.",
-        "Fix: Write other files beside them, and restart.",
-    )
-    assert refused(source.take, np.arange(3)) == [rule, f"Received: {path}, which was written again", fix]
+    assert f"Received: {path}, which was written again" in refused(source.take, np.arange(3))
     path.unlink()
-    gone = f"Received: {path}, which was removed (No such file or directory)"
-    assert refused(source.take, np.arange(3)) == [rule, gone, fix]
-    assert refused(described.open) == [rule, f"Received: {tmp_path}, which has other files than before", fix]
+    removed = "which was removed (No such file or directory)"
+    assert f"Received: {path}, {removed}" in refused(source.take, np.arange(3))
+    assert f"Received: {tmp_path}, which has other files than before" in refused(described.open)
     shutil.rmtree(tmp_path)
-    removed = f"Received: {tmp_path}, which was removed (No such file or directory)"
-    assert refused(described.open)[1] == removed
+    assert f"Received: {tmp_path}, {removed}" in refused(described.open)
     tmp_path.mkdir()
 
 
 @pytest.mark.parametrize("files", ["no folder", None, ["a", "b"]])
 def test_what_is_no_folder_of_images(files):
-    assert refused_images(files) == [
-        "`files` must be a folder that has a folder of images for each class.",
-        f"Received: {files!r}",
-        'Fix: Pass files="images", where images/cats and images/dogs are folders, for example.',
-    ]
+    assert_says(refused_images(files), ["`files` must be a folder that has", f"Received: {files!r}"])
 
 
 def test_a_folder_without_images(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b.png").touch()
-    assert refused_images(tmp_path) == [
-        "`files` must be a folder that has a folder of images for each class.",
-        f"Received: {tmp_path}: 1 folders without an image",
-        "Fix: Put images there: files that end in .bmp, .gif, .jpeg, .jpg, .png.",
-    ]
+    assert f"Received: {tmp_path}: 1 folders without an image" in refused_images(tmp_path)
 
 
 @pytest.mark.parametrize("image_size", [180, (180,), "large"])
 def test_sizes_that_are_refused(tmp_path, image_size):
-    assert refused_images(tmp_path, image_size=image_size) == [
-        "`image_size` must be the height and the width of the images in pixels.",
-        f"Received: {image_size!r}",
-        "Fix: Pass image_size=(180, 180), for example.",
-    ]
+    said = ["`image_size` must be the height and the width", f"Received: {image_size!r}"]
+    assert_says(refused_images(tmp_path, image_size=image_size), said)
 
 
 def test_other_arguments_of_images(tmp_path):
-    assert (
-        refused_images(tmp_path, image_size=(0, 1))[0] == "`image_size` must be a whole number of at least 1."
+    assert_says(refused_images(tmp_path, image_size=(0, 1)), ["`image_size` must be a whole number"])
+    assert_says(
+        refused_images(tmp_path, color_mode="bgr"), ["`color_mode` must be one of", "Received: 'bgr'"]
     )
-    assert refused_images(tmp_path, color_mode="bgr")[:2] == [
-        "`color_mode` must be one of 'rgb', 'grayscale', 'rgba'.", "Received: 'bgr'",
-    ]  # fmt: skip
 
 
 def test_features_may_be_those_of_tensorflow(tmp_path):
@@ -170,7 +148,6 @@ def test_features_that_a_record_does_not_have(make, tmp_path):
     assert found[1].startswith(
         f"Received: record 0 of {files.arguments['files'][0]}: Feature: word (data type: string)"
     )
-    assert found[2] == "Fix: Correct the type, the shape or the name, or give the feature a default value."
 
 
 @pytest.mark.parametrize(
@@ -181,11 +158,7 @@ def test_a_tfrecord_file_that_is_cut(tmp_path, cut, received):
     path = Path(files.arguments["files"][2])
     data = path.read_bytes()
     path.write_bytes(data[:-cut])
-    assert refused(**files.arguments) == [
-        "`files` must be whole TFRecord files without compression.",
-        f"Received: {path}, of {len(data) - cut} bytes: {received}",
-        "Fix: Write the file again, or leave it out.",
-    ]
+    assert f"Received: {path}, of {len(data) - cut} bytes: {received}" in refused(**files.arguments)
 
 
 @pytest.mark.parametrize("byte", [8, 20], ids=["of the length", "of the data"])
@@ -197,11 +170,9 @@ def test_a_record_with_a_wrong_checksum(tmp_path, byte):
     path.write_bytes(data)
     source = described.open()
     source.take(np.array([29, 31]))
-    assert refused(source.take, np.array([29, 30, 31])) == [
-        "`files` must be whole TFRecord files without compression.",
-        f"Received: record 30 of {path} has a wrong checksum",
-        "Fix: Write the file again, or leave it out.",
-    ]
+    assert f"Received: record 30 of {path} has a wrong checksum" in refused(
+        source.take, np.array([29, 30, 31])
+    )
 
 
 def test_an_arrayrecord_file_that_is_not_whole(tmp_path):
@@ -209,11 +180,7 @@ def test_an_arrayrecord_file_that_is_not_whole(tmp_path):
     path = Path(files.arguments["files"][1])
     described, data = files.described(), path.read_bytes()
     path.write_bytes(data[:-100])
-    assert refused(**files.arguments) == [
-        "`files` must be whole ArrayRecord files.",
-        f"Received: {path}, which has no list of its records at its end",
-        "Fix: Write the file again, or leave it out.",
-    ]
+    assert f"Received: {path}, which has no list of its records at its end" in refused(**files.arguments)
     at = data.index(b"word 61") - 20
     path.write_bytes(data[:at] + bytes(40) + data[at + 40 :])
     message = refused(described.open().take, np.array([61]))
@@ -224,8 +191,4 @@ def test_an_arrayrecord_file_that_is_not_whole(tmp_path):
 def test_array_record_that_is_not_installed(tmp_path, monkeypatch):
     files = arrayrecord(tmp_path)
     monkeypatch.setitem(sys.modules, "array_record.python.array_record_module", None)
-    assert refused(**files.arguments) == [
-        'load_dataset("arrayrecord") needs array_record.',
-        "Received: no array_record",
-        "Fix: pip install array_record",
-    ]
+    assert "Received: no array_record" in refused(**files.arguments)

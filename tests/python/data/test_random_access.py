@@ -166,13 +166,8 @@ def test_images_of_unequal_size_are_decoded_after_the_split():
     ],
 )
 def test_what_may_not_follow_shard(after, received):
-    assert refusal(
-        DataShardError, make_data, lambda ctx: after(ctx.shard(numbers())), WorkerContext(2, 0, 2)
-    ) == [
-        "After ctx.shard(), one example must stay one example.",
-        f"Received: {received}",
-        "Fix: Call it before ctx.shard(); distributed_fit() makes batches and repeats the data.",
-    ]
+    function = lambda ctx: after(ctx.shard(numbers()))  # noqa: E731
+    assert f"Received: {received}" in refusal(DataShardError, make_data, function, WorkerContext(2, 0, 2))
 
 
 def test_two_shards_go_together():

@@ -135,10 +135,7 @@ def test_without_pyarrow_there_is_no_parquet(fit, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ArgumentError) as caught:
         fit.predict(X, output=tmp_path / "out", output_format="parquet")
-    assert str(caught.value).splitlines() == [
-        '`output_format="parquet"` needs pyarrow.', "Received: no pyarrow",
-        "Fix: pip install 'tfdistr[parquet]'",
-    ]  # fmt: skip
+    assert caught.value.received == "no pyarrow"
     assert not (tmp_path / "out").exists()
 
 
@@ -161,11 +158,7 @@ def test_a_data_frame_gives_its_columns_by_their_names():
     np.testing.assert_array_equal(fit.predict(other), fit.predict(X))
     with pytest.raises(ArgumentError) as caught:
         fit.predict(frame[["a", "c"]])
-    assert str(caught.value).splitlines() == [
-        "`x` must have the columns that the model was trained with.",
-        "Received: no column 'b', 'd' among 'a', 'c'",
-        "Fix: Pass a data frame with the columns 'a', 'b', 'c', 'd'.",
-    ]
+    assert caught.value.received == "no column 'b', 'd' among 'a', 'c'"
 
 
 @pytest.mark.parametrize(

@@ -185,11 +185,7 @@ def test_a_complete_run_can_have_more_epochs(tmp_path):
     assert bits(longer) == bits(train(tmp_path / "other"))
     with pytest.raises(ArgumentError) as caught:
         train(tmp_path / "run", epochs=3, resume=True)
-    assert str(caught.value).splitlines() == [
-        "`epochs` must be at least the number of epochs that the run has started.",
-        "Received: epochs=3, where the checkpoint is at epoch 5, step 0",
-        "Fix: Pass epochs=4 or more, or start a new run in another `run_dir`.",
-    ]
+    assert caught.value.received == "epochs=3, where the checkpoint is at epoch 5, step 0"
 
 
 def test_a_torn_checkpoint_costs_an_epoch_and_nothing_else(tmp_path, undisturbed, caplog):
@@ -273,22 +269,13 @@ def test_models_that_have_only_checkpoints_of_epochs(tmp_path, kind):
 
 def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(tmp_path):
     train(tmp_path / "run", epochs=1)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="`run_dir` must be a new or empty folder") as caught:
         train(tmp_path / "run")
-    assert str(caught.value).splitlines() == [
-        "`run_dir` must be a new or empty folder, so that no earlier run is overwritten.",
-        f"Received: {tmp_path / 'run'}",
-        "Fix: Pass another folder, or resume=True to resume the run in this one.",
-    ]
+    assert "or resume=True to resume the run in this one" in caught.value.fix
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letters").write_text("dear")
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="`resume` needs a run with checkpoints, or a new"):
         train(tmp_path / "other", resume=True)
-    assert str(caught.value).splitlines() == [
-        "`resume` needs a run with checkpoints, or a new or empty folder.",
-        f"Received: {tmp_path / 'other'}",
-        "Fix: Pass another folder, or remove this one.",
-    ]
 
 
 def test_a_job_that_was_killed_before_it_had_begun_is_in_nobodys_way(tmp_path):

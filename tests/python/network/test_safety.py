@@ -24,7 +24,7 @@ from slow import mostly_slow
 
 from tfdistr.clusters.local.cluster import local_cluster
 from tfdistr.clusters.worker_process import stop
-from tfdistr.errors import ArgumentError, ClusterStartError
+from tfdistr.errors import ArgumentError
 from tfdistr.network import loopback
 from tfdistr.network.loopback import LOOPBACK, Loopback, keep_to_loopback, restore_preload
 from tfdistr.supervision.events import EventReader
@@ -255,12 +255,8 @@ def test_a_way_that_was_asked_for_is_taken_or_refused(tmp_path: Path) -> None:
         capture_output=True, text=True,
     )  # fmt: skip
     assert asked.returncode == 1
-    assert asked.stderr.splitlines()[-3:] == [
-        f"{ClusterStartError.__module__}.ClusterStartError: "
-        "TFDISTR_LOOPBACK=preload does not work on this machine.",
-        "Received: there is no C compiler",
-        "Fix: Leave TFDISTR_LOOPBACK out to use the first way that works here.",
-    ]
+    refused = "ClusterStartError: TFDISTR_LOOPBACK=preload does not work on this machine."
+    assert asked.stderr.splitlines()[-3].endswith(refused)
     assert keep_to_loopback({LOOPBACK: "none"}).environment({"A": "1"}) == {"A": "1"}
 
 

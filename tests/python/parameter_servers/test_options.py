@@ -87,14 +87,8 @@ def test_a_model_with_a_loop_of_its_own_is_refused(validation, received):
     config, strategy = SimpleNamespace(num_workers=2), SimpleNamespace(scope=contextlib.nullcontext)
     with pytest.raises(ArgumentError) as caught:
         _Chief(job, config, strategy, lambda *event: None, None)
-    assert caught.value.message == (
-        "With parameter servers, a model cannot have its own training loop, only a train_step and a "
-        "test_step."
-    )
+    assert "a model cannot have its own training loop" in caught.value.message
     assert caught.value.received == received
-    assert caught.value.fix == (
-        'Move the code into train_step() and test_step(), or use strategy="multi_worker_mirrored".'
-    )
 
 
 @pytest.mark.parametrize(("split", "said"), [(True, 1), (False, 0)])

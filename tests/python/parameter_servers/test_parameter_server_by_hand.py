@@ -236,11 +236,7 @@ def test_servers_that_do_not_come_are_named():
     config = tf_config(worker=addresses[0], ps=addresses[1], chief=addresses[2], type="chief", index=0)
     with pytest.raises(ClusterStartError) as caught:
         join_servers(config, 0.3)
-    assert str(caught.value).splitlines() == [
-        "Not all servers of the cluster started within 0.3 s.",
-        f"Received: no worker 0 ({addresses[0]}), ps 0 ({addresses[1]})",
-        "Fix: Start each of them: tfdistr server --type worker --index 0 --cluster cluster.json.",
-    ]
+    assert caught.value.received == f"no worker 0 ({addresses[0]}), ps 0 ({addresses[1]})"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ def test_missing_values_are_refused():
         refuse_missing("y", "integer", 2, 5)
     assert caught.value.message == "`y` must not have missing values, which integer can't hold in Python."
     assert caught.value.received == "2 missing of 5"
-    assert caught.value.fix == "Remove or replace them first."
 
 
 def test_text_of_unknown_encoding_is_refused():
@@ -42,15 +41,10 @@ def test_text_of_unknown_encoding_is_refused():
         refuse_encoding("x", r"'caf\xe9'")
     assert caught.value.message == "`x` must hold text whose encoding R knows."
     assert caught.value.received == r"'caf\xe9', whose bytes are not text in its encoding"
-    assert caught.value.fix == (
-        'Read it with the right encoding, or convert it by iconv(x, "latin1", "UTF-8"), for example.'
-    )
 
 
 def test_objects_of_arrow_need_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ArgumentError) as caught:
         check_pyarrow("x$a", "Table")
-    assert str(caught.value).splitlines() == [
-        "`x$a` of class Table needs pyarrow.", "Received: no pyarrow", "Fix: pip install 'tfdistr[parquet]'",
-    ]  # fmt: skip
+    assert caught.value.received == "no pyarrow"

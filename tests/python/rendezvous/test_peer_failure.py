@@ -43,12 +43,8 @@ def test_a_session_that_lives_on_hears_of_a_failure_and_of_what_comes_after_it(f
     chief, other = (calls(one.output) for one in ended)
     for first, second, *_ in (chief, other):
         assert first == "1 epochs"
-        assert second == (
-            "ClusterStartError: Cannot join another cluster: a process stays in the cluster of its first "
-            "call. | "
-            "Received: communication 'ring', where the first call had 'auto' | "
-            "Fix: Pass the arguments of the first call, or restart the process of each worker."
-        )
+        assert second.startswith("ClusterStartError: Cannot join another cluster: a process stays in the")
+        assert "Received: communication 'ring', where the first call had 'auto' | " in second
     assert chief[2] == f"WorkerFailedError: Worker 1 failed: {said}"
     assert chief[3].startswith(
         "ClusterStartError: A worker of this cluster has failed, so its connections are closed. | Received: "

@@ -86,9 +86,7 @@ def test_who_has_waited_longest_ends_it_for_all():
     with started(each) as processes:
         ended = outcomes(processes)
     assert ended[0]["said"] == ended[1]["said"]
-    assert ended[0]["said"].splitlines()[1].endswith(
-        f"waited for worker 2 ({tasks['worker 2']}), where nobody listens"
-    )
+    assert f"waited for worker 2 ({tasks['worker 2']}), where nobody listens\n" in ended[0]["said"]
     assert ended[0]["seconds"] < 15
 
 
@@ -174,11 +172,8 @@ def test_a_port_that_is_in_use_ends_it_for_all_at_once():
         began = time.monotonic()
         said = run(tasks, 0, 1, 2, timeout=60, of_0={"wait": 2})  # who comes later is told, too
     assert time.monotonic() - began < 10
-    assert said == [
-        "ClusterStartError: Cannot listen on the port of the task's address.\n"
-        f"Received: worker 1 ({tasks['worker 1']}): another process listens on its port\n"
-        "Fix: Stop the process that uses this task's port, or give the task another address."
-    ] * 3
+    received = f"\nReceived: worker 1 ({tasks['worker 1']}): another process listens on its port\n"
+    assert [received in one for one in said] == [True] * 3
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may listen on any port")
@@ -237,12 +232,8 @@ def test_a_wrong_address_that_nobody_needs_is_noticed():
     tasks = addresses(3)
     wrong = {"tasks": tasks | {"worker 2": "127.0.0.1:9"}}
     said = run(tasks, 0, 1, 2, of_1=wrong)
-    assert said == [
-        "JobMismatchError: All workers must run the same job.\n"
-        f"Received: address of worker 2: {tasks['worker 2']} on worker 0 and worker 2, "
-        "127.0.0.1:9 on worker 1\n"
-        "Fix: Run the same program with the same arguments, data and package versions on every worker."
-    ] * 3
+    received = f"address of worker 2: {tasks['worker 2']} on worker 0 and worker 2, 127.0.0.1:9 on worker 1"
+    assert [f"\nReceived: {received}\n" in one for one in said] == [True] * 3
 
 
 @pytest.mark.alone
@@ -262,11 +253,7 @@ def test_a_process_that_cannot_join_tells_those_that_wait():
     with started([{"tasks": tasks, "own": "worker 0", "timeout": 15, "wait": 0.5}]) as (process,):
         tell_of(ArgumentError("The index must be there.", received=7, fix="Pass 1."), tasks)
         (outcome,) = outcomes([process])
-    assert outcome["said"].splitlines() == [
-        "ClusterStartError: The index must be there.",
-        f"Received: 7, in process {os.getpid()} on {socket.gethostname()}",
-        "Fix: Pass 1.",
-    ]
+    assert f"Received: 7, in process {os.getpid()} on {socket.gethostname()}" in outcome["said"].splitlines()
 
 
 def test_after_an_interrupt_the_port_is_free_in_the_same_session():

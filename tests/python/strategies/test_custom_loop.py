@@ -2,6 +2,7 @@
 
 import pytest
 import tensorflow as tf
+from refusals import assert_says
 
 import tfdistr
 from tfdistr.errors import ArgumentError, ClusterConfigError
@@ -27,12 +28,7 @@ def test_a_strategy_by_name_is_that_of_the_class():
 def test_an_unknown_strategy_is_refused_with_those_there_are(name):
     with pytest.raises(ArgumentError) as caught:
         tfdistr.make_strategy(name)
-    assert str(caught.value).splitlines() == [
-        "`name` must be one of 'multi_worker_mirrored', 'mirrored', 'one_device', 'parameter_server', "
-        "'model_parallel'.",
-        f"Received: {name!r}",
-        "Fix: Use name='multi_worker_mirrored'.",
-    ]
+    assert_says(caught.value, ["`name` must be one of 'multi_worker_mirrored', ", f"Received: {name!r}"])
 
 
 def test_an_unknown_option_is_refused_with_those_there_are():
@@ -64,21 +60,13 @@ def test_one_worker_has_all_rows():
 def test_what_is_no_dataset_is_refused():
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distribute([1, 2])
-    assert str(caught.value).splitlines() == [
-        "`dataset` must be a tf.data.Dataset.",
-        "Received: a list of length 2",
-        "Fix: Make one, for example with tf.data.Dataset.from_tensor_slices().batch().",
-    ]
+    assert caught.value.received == "a list of length 2"
 
 
 def test_what_is_no_strategy_is_refused():
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distribute(tf.data.Dataset.range(5).batch(2), "multi_worker_mirrored")
-    assert str(caught.value).splitlines() == [
-        "`strategy` must be a strategy, such as make_strategy() returns.",
-        "Received: a text ('multi_worker_mirrored')",
-        "Fix: Pass the strategy itself, or call distribute() inside `with strategy.scope():`.",
-    ]
+    assert caught.value.received == "a text ('multi_worker_mirrored')"
 
 
 def test_without_the_strategy_nothing_is_shared_out_unnoticed(monkeypatch):

@@ -81,12 +81,10 @@ def test_values_add_up_over_the_replicas(results, run):
 @pytest.mark.parametrize("function", ["average_loss", "regularization_loss"])
 def test_they_belong_into_the_replica_function(results, run, function):
     for process in results(run):
-        assert process["errors"][function].splitlines() == [
-            f"{function}() must be called in the function that strategy.run() runs on the replicas.",
-            "Received: a call in the scope of the strategy, outside of a replica",
-            "Fix: Put the forward pass, the losses and optimizer.apply() into one function, and call "
-            "strategy.run(function, args=(batch,)).",
-        ]
+        assert (
+            "Received: a call in the scope of the strategy, outside of a replica"
+            in process["errors"][function].splitlines()
+        )
 
 
 @pytest.mark.parametrize(

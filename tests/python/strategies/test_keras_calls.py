@@ -96,11 +96,7 @@ def test_what_needs_all_workers_is_refused_on_the_chief_alone(ran):
     assert ran.other["needs_all"] == []
     calls = ("train, evaluate or predict", "gather values")
     for said, what in zip(ran.chief["needs_all"], calls, strict=True):
-        assert said.splitlines() == [
-            f"ArgumentError: A callback that runs on the chief alone cannot {what}: that needs all workers.",
-            "Received: a call from a callback that writes or that chief_only() marked",
-            "Fix: Do it in a callback without the mark, which runs on every worker.",
-        ]
+        assert said.startswith(f"ArgumentError: A callback that runs on the chief alone cannot {what}:")
 
 
 def test_a_fit_that_failed_before_its_first_step_leaves_nothing_in_the_way(ran):
@@ -155,13 +151,8 @@ def test_models_that_differ_are_refused_with_the_layer(ran):
 
 
 def test_only_callbacks_can_be_marked():
-    with pytest.raises(tfdistr.ArgumentError) as caught:
+    with pytest.raises(tfdistr.ArgumentError, match="`callback` must be a Keras callback"):
         tfdistr.chief_only(print)
-    assert str(caught.value).splitlines() == [
-        "`callback` must be a Keras callback.",
-        "Received: a function",
-        "Fix: Pass an object of a class that inherits from keras.callbacks.Callback.",
-    ]
 
 
 def test_a_mark_changes_nothing_without_a_strategy():

@@ -78,11 +78,7 @@ def test_other_devices_are_refused(name):
 def test_other_cross_device_ops_are_refused():
     with pytest.raises(ArgumentError) as caught:
         tfdistr.make_strategy("mirrored", cross_device_ops="nccl")
-    assert str(caught.value).splitlines() == [
-        "`cross_device_ops` must be a tf.distribute.CrossDeviceOps.",
-        "Received: a text ('nccl')",
-        "Fix: Pass tf.distribute.HierarchicalCopyAllReduce(), for example.",
-    ]
+    assert caught.value.received == "a text ('nccl')"
 
 
 def test_what_two_devices_have_trained_predicts_each_example_once(found):

@@ -21,11 +21,10 @@ def test_tensorflow_34568(monkeypatch):
     assert int(tf.constant(1)) == 1
     with pytest.raises(ClusterStartError) as caught:
         tfdistr.MultiWorkerMirroredStrategy(communication="ring")
-    assert str(caught.value).splitlines() == [
-        "MultiWorkerMirroredStrategy must be made before anything else uses TensorFlow in this process.",
-        "Received: TensorFlow has already set up its devices (a tensor, a model or a dataset was made)",
-        "Fix: Make the strategy first: right after the imports, before data and models.",
-    ]
+    assert (
+        caught.value.received
+        == "TensorFlow has already set up its devices (a tensor, a model or a dataset was made)"
+    )
 
 
 @pytest.fixture

@@ -76,12 +76,7 @@ def test_a_file_with_text_as_its_target(tmp_path):
     data = tfdistr.load_dataset("csv", files=file, features=["a", "b", "c"], target="kind")
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: compiled("sparse_categorical_crossentropy"), data, verbose=0)
-    assert str(caught.value) == (
-        "The labels must be numbers: Keras casts them to the type of the model's outputs.\n"
-        "Received: text as labels\n"
-        "Fix: Pass the numbers of the classes, from 0: in R a factor, as in `y = factor(y)`; in Python "
-        "`pandas.factorize(y)[0]`. Files need a column of numbers as their `target`."
-    )
+    assert caught.value.received == "text as labels"
 
 
 def test_a_loss_that_takes_text_trains():

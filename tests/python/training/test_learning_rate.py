@@ -30,11 +30,7 @@ def test_without_a_full_batch_there_is_a_step_only_for_what_is_left():
     assert tfdistr.steps_per_epoch(10, 32) == 1
     with pytest.raises(ArgumentError) as caught:
         tfdistr.steps_per_epoch(10, 32, drop_remainder=True)
-    assert str(caught.value).splitlines() == [
-        "With `drop_remainder` there must be at least one full batch, or there is nothing to train on.",
-        "Received: 10 examples, a global batch of 32",
-        "Fix: Use a batch size of at most 10, or leave `drop_remainder` out.",
-    ]
+    assert caught.value.received == "10 examples, a global batch of 32"
 
 
 @pytest.mark.parametrize(

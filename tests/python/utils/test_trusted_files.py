@@ -50,12 +50,7 @@ def test_a_run_directory_of_others_is_refused(tmp_path: Path, kind: str) -> None
     reason = foreign(folder, kind)
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: None, [1.0], [1.0], cluster=local_cluster(1), run_dir=folder)
-    assert str(caught.value).splitlines() == [
-        "`run_dir` must be your own, and nobody else may write to it: files in it are executed.",
-        f"Received: {folder}: {reason}",
-        "Fix: Pass a folder that does not exist yet: it is made for you alone. (The file system must support "
-        "owners and modes.)",
-    ]
+    assert caught.value.received == f"{folder}: {reason}"
     assert not list(folder.iterdir())
 
 

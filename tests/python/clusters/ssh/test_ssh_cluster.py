@@ -185,8 +185,5 @@ def test_a_host_that_makes_no_tunnels(job: Job) -> None:
         f"ssh exited with status 255 without worker 0 on {b}. Its last lines:",
         "  Error: remote port forwarding failed for listen port 40000",
     ]
-    assert error.fix == (
-        f"Let this user in by ssh without a password, and install this Python and tfdistr there: "
-        f"{sys.executable}."
-    )
+    assert error.fix.endswith(f"install this Python and tfdistr there: {sys.executable}.")
     assert (error.worker, error.host) == (0, b)
