@@ -12,7 +12,7 @@ from paths import ROOT
 import tfdistr
 
 PUBLIC = {
-    "ArgumentError", "BatchLossWarning", "CheckpointError", "ClusterConfig",
+    "ArgumentError", "BatchLossWarning", "Bisection", "CheckpointError", "ClusterConfig",
     "ClusterConfigError", "ClusterPlan",
     "ClusterStartError",
     "Comparison", "DataShardError", "Diagnosis", "FitResult", "JobMismatchError", "JobStoppedError",
@@ -20,16 +20,17 @@ PUBLIC = {
     "MirroredStrategy",
     "ModelParallelStrategy",
     "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding",
-    "RayCluster", "SlurmCluster", "SshCluster", "StepTimeoutError", "Task", "TfdistrError", "TfdistrWarning",
+    "RayCluster", "Replay",
+    "SlurmCluster", "SshCluster", "StepTimeoutError", "Task", "TfdistrError", "TfdistrWarning",
     "VersionError", "WarmUp",
-    "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss",
+    "WorkerContext", "WorkerFailedError", "auto_shard", "average_loss", "bisect",
     "chief_only", "cluster_from_env", "compare_strategies", "distribute", "distributed_fit", "doctor",
     "gather",
     "is_chief", "mirrored", "model_parallel", "multi_worker_mirrored", "on_failure", "one_device",
     "parameter_server", "per_worker",
     "kubernetes_manifests",
     "load_dataset", "local_cluster", "make_strategy", "num_workers", "r_function",
-    "ray_cluster", "regularization_loss",
+    "ray_cluster", "regularization_loss", "replay",
     "scaled_learning_rate", "slurm_cluster", "ssh_cluster", "steps_per_epoch", "stop_warm_workers",
     "tf_config", "worker_index",
 }  # fmt: skip

@@ -36,6 +36,8 @@ KEPT = 2
 STOP = "stop"
 #: The file that identifies the job of a run.
 DESCRIPTION = "run.json"
+#: The file that describes the last job of a run.
+JOB = "job.json"
 #: The file of a run with its result.
 RESULT = "result.json"
 _FOLDER = "checkpoints"
@@ -144,6 +146,11 @@ class CheckpointFolder:
     def newest(self) -> Checkpoint | None:
         """Return the newest complete checkpoint of this run; log why newer ones were refused."""
         return self._newest(logging.WARNING)
+
+    def before(self, step: int) -> Checkpoint | None:
+        """Return the last complete checkpoint of this run before a step, which is counted over all epochs."""
+        found = (self._read(position, logging.WARNING) for position in reversed(self.positions()))
+        return next((each for each in found if each is not None and each.total < step), None)
 
     def reached(self) -> Position | None:
         """Return the position of the newest complete checkpoint of this run."""

@@ -145,6 +145,16 @@ class StoredCheckpoints:
                 partial.unlink(missing_ok=True)
         return None
 
+    def fetch_all(self, folder: CheckpointFolder) -> None:
+        """Download all complete checkpoints into a folder; those that are refused are left out."""
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for found in complete(self._store.names()):
+            try:
+                self._take(found, folder.path_of(found.position), folder.job)
+            except CheckpointError as error:
+                folder.path_of(found.position).unlink(missing_ok=True)
+                log.warning("%s It is left out.", str(error).replace("\n", " "))
+
     def _take(self, wanted: Complete, file: Path, job: str) -> None:
         mark = _parsed(self._store.read(wanted.mark))
         if mark is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr.checkpoint.folder import DESCRIPTION, RESULT, Position, checkpoints
+from tfdistr.checkpoint.folder import DESCRIPTION, JOB, RESULT, Position, checkpoints
 from tfdistr.checkpoint.generations import Claim, is_only_begun
 from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
 from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
@@ -20,7 +20,6 @@ from tfdistr.checkpoint.stored_documents import StoredDocuments, described
 from tfdistr.checkpoint.trace import TRACE
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume
-from tfdistr.jobs.documents import JOB
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import RESULT_FILES
 from tfdistr.jobs.resume import is_run, note_result
