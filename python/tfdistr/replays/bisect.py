@@ -88,8 +88,8 @@ def bisect(
 ) -> Bisection:
     """Find the first step in which two runs differ.
 
-    For two runs that should be the same. Their traces are compared. With ``model`` and ``x``, the first step that
-    differs is replayed from the checkpoints of both runs, and the replays are compared: rows, weights,
+    For two runs that should be the same. Their traces are compared. With ``model`` and ``x``, the first step
+    that differs is replayed from the checkpoints of both runs, and the replays are compared: rows, weights,
     gradients, updates.
 
     Args:
