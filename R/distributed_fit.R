@@ -12,7 +12,7 @@
 #'   * How to train: `strategy`.
 #'   * Batches that grow with the workers: `batch_size = per_worker(64)`.
 #'   * Where the run is stored, and what happens when something fails: `run_dir`, `checkpoint_every`,
-#'     `resume`, `failures`.
+#'     `keep_checkpoints`, `resume`, `failures`.
 #'
 #' @section R functions in workers: `model`, `x`, `validation_data` and `callbacks` may be R functions. With
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
@@ -107,6 +107,8 @@
 #'   continues from it ends with the same bits (not with asynchronous parameter servers). Models with a loop
 #'   or a `fit()` of their own take "epoch" only. `NULL` for never, or, with restarts or `resume`, for
 #'   "epoch".
+#' @param keep_checkpoints How many checkpoints are kept: the last ones. [replay()] starts at them. The last
+#'   one with finite weights is never removed.
 #' @param resume Whether to continue the run in `run_dir`, which failed, was cancelled or preempted, or had
 #'   fewer epochs. It must be a run of the same job; Python may have begun it. If the folder is new or empty,
 #'   the job begins; if the run is complete, its result is returned.
@@ -183,7 +185,8 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
                             steps_per_epoch = NULL, validation_steps = NULL, validation_batch_size = NULL,
                             validation_freq = 1, verbose = "auto", seed = NULL, virtual_workers = NULL,
                             drop_remainder = FALSE, cluster = NULL, strategy = "multi_worker_mirrored",
-                            run_dir = NULL, checkpoint_every = NULL, resume = FALSE, failures = NULL) {
+                            run_dir = NULL, checkpoint_every = NULL, keep_checkpoints = 2, resume = FALSE,
+                            failures = NULL) {
   refuse_dots("distributed_fit", ...)
   code <- substitute(callbacks)
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))

@@ -40,6 +40,7 @@ _MODULES = {
     "ModelParallelStrategy": "strategies.model_parallel",
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
     "OneDeviceStrategy": "strategies.mirrored",
+    "Bisection": "replays.bisect",
     "PartitionedEmbedding": "parameter_servers.embedding",
     "RayCluster": "clusters.ray.cluster",
     "SlurmCluster": "clusters.slurm.cluster",
@@ -51,9 +52,11 @@ _MODULES = {
     "VersionError": "errors",
     "WarmUp": "training.learning_rate",
     "WorkerContext": "data.order.context",
+    "Replay": "replays.result",
     "WorkerFailedError": "errors",
     "auto_shard": "data.order.shard",
     "average_loss": "strategies.custom_loop",
+    "bisect": "replays.bisect",
     "chief_only": "strategies.callbacks",
     "cluster_from_env": "rendezvous.config",
     "compare_strategies": "compare",
@@ -75,6 +78,7 @@ _MODULES = {
     "parameter_server": "jobs.strategies.parameter_server",
     "per_worker": "training.per_worker",
     "r_function": "r.functions",
+    "replay": "replays.replay",
     "regularization_loss": "strategies.custom_loop",
     "scaled_learning_rate": "training.per_worker",
     "steps_per_epoch": "data.order.steps",
@@ -135,6 +139,10 @@ if TYPE_CHECKING:
     from tfdistr.rendezvous.config import Task as Task
     from tfdistr.rendezvous.config import cluster_from_env as cluster_from_env
     from tfdistr.rendezvous.config import tf_config as tf_config
+    from tfdistr.replays.bisect import Bisection as Bisection
+    from tfdistr.replays.bisect import bisect as bisect
+    from tfdistr.replays.replay import replay as replay
+    from tfdistr.replays.result import Replay as Replay
     from tfdistr.strategies.callbacks import chief_only as chief_only
     from tfdistr.strategies.custom_loop import average_loss as average_loss
     from tfdistr.strategies.custom_loop import distribute as distribute

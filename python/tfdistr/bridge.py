@@ -102,6 +102,9 @@ NAMES = {
     # compare_strategies()
     "as_model_factory": "training.model_copies.given_model",
     "compare": "compare",
+    # replay() and bisect()
+    "bisect_for_r": "replays.values_for_r",
+    "replay_for_r": "replays.values_for_r",
     # expect_same_fit()
     "Probe": "same_fit.probe",
     "plan_same_fit": "same_fit.plan",

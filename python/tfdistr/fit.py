@@ -47,6 +47,7 @@ def distributed_fit(
     strategy: str | Strategy = "multi_worker_mirrored",
     run_dir: str | os.PathLike[str] | None = None,
     checkpoint_every: int | str | None = None,
+    keep_checkpoints: int = 2,
     resume: bool = False,
     failures: Recovery | None = None,
 ) -> FitResult:
@@ -66,7 +67,7 @@ def distributed_fit(
     * How to train: ``strategy``.
     * Batches that grow with the workers: ``batch_size=per_worker(64)``.
     * Where the run is stored, and what happens when something fails: ``run_dir``, ``checkpoint_every``,
-      ``resume``, ``failures``.
+      ``keep_checkpoints``, ``resume``, ``failures``.
 
     Args:
         model: Function without arguments that builds and compiles the model. It is called in every
@@ -140,6 +141,8 @@ def distributed_fit(
             checkpoint has the whole state of the training, so that a run that continues from it ends with a
             bitwise identical result (not with asynchronous parameter servers). Models with their own loop or
             ``fit()`` take "epoch" only. None means never; with restarts or ``resume`` it means "epoch".
+        keep_checkpoints: How many checkpoints are kept: the last ones. ``replay()`` starts at them. The last
+            one with finite weights is never removed.
         resume: Whether to resume the run in ``run_dir``, which failed, was cancelled, was preempted, or had
             fewer epochs. It must be a run of the same job; R may have begun it. If the folder is new or
             empty, the job begins. If the run is complete, its result is returned.
@@ -194,8 +197,8 @@ def distributed_fit(
             steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
             validation_batch_size=validation_batch_size, validation_freq=validation_freq, seed=seed,
             virtual_workers=virtual_workers, drop_remainder=drop_remainder, cluster=cluster,
-            strategy=strategy, run_dir=run_dir, checkpoint_every=checkpoint_every, resume=resume,
-            failures=failures,
+            strategy=strategy, run_dir=run_dir, checkpoint_every=checkpoint_every,
+            keep_checkpoints=keep_checkpoints, resume=resume, failures=failures,
         )  # fmt: skip
     except JobStoppedError as stopped:
         display.close()

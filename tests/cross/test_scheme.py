@@ -19,8 +19,8 @@ from tfdistr.clusters import cluster
 SCHEME = json.loads(Path(__file__).with_name("scheme.json").read_text())
 #: Classes whose objects tfdistr makes, and a layer, whose arguments are those of Keras.
 MADE = {
-    "ClusterConfig", "ClusterPlan", "Comparison", "Diagnosis", "FitResult", "LocalCluster",
-    "PartitionedEmbedding", "RayCluster", "SlurmCluster", "SshCluster", "Task", "WorkerContext",
+    "Bisection", "ClusterConfig", "ClusterPlan", "Comparison", "Diagnosis", "FitResult", "LocalCluster",
+    "PartitionedEmbedding", "RayCluster", "Replay", "SlurmCluster", "SshCluster", "Task", "WorkerContext",
 }  # fmt: skip
 CLUSTERS = (tfdistr.local_cluster, tfdistr.ssh_cluster, tfdistr.slurm_cluster, tfdistr.ray_cluster)
 

@@ -20,6 +20,7 @@ GROUPS = {
     "Results": (
         "FitResult", "Comparison", "trained_model", "evaluate", "predict.tfdistr_fit", "summary.tfdistr_fit",
     ),
+    "Find out why": ("replay", "bisect", "Replay", "Bisection"),
     "Strategies and loops": (
         "multi_worker_mirrored", "mirrored", "one_device", "parameter_server", "model_parallel",
         "make_strategy", "multi_worker_mirrored_strategy", "MultiWorkerMirroredStrategy", "MirroredStrategy",

@@ -1,4 +1,4 @@
-"""The file of a checkpoint, and the folder that keeps the last two.
+"""The file of a checkpoint, and the folder that keeps the last ones.
 
 A file is complete or it does not exist: it is written under another name, flushed to the disk and renamed. It
 has four parts: a line with the version of the format, a line of JSON that describes the rest, the bytes of
@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,12 +30,14 @@ log = logging.getLogger("tfdistr")
 
 Array = np.ndarray[Any, Any]
 
-#: How many checkpoints are kept.
+#: How many checkpoints are kept, if the user does not say how many.
 KEPT = 2
 #: The file in the checkpoint folder that tells the chief to save and stop.
 STOP = "stop"
 #: The file that identifies the job of a run.
 DESCRIPTION = "run.json"
+#: The file that describes the last job of a run.
+JOB = "job.json"
 #: The file of a run with its result.
 RESULT = "result.json"
 _FOLDER = "checkpoints"
@@ -80,12 +82,13 @@ class Checkpoint:
 
 
 class CheckpointFolder:
-    """The checkpoints of one run. Only its chief writes."""
+    """The checkpoints of one run. Only its chief writes; ``keep`` is how many it keeps."""
 
-    def __init__(self, path: Path, job: str = "", lock: str | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path, job: str = "", lock: str | None = None, keep: int = KEPT) -> None:
+        self.path, self.keep = path, keep
         self.job = job
         self._lock = lock
+        self._finite: dict[Position, bool] = {}  # whether the weights are finite
         self._own: dict[Position, bool] = {}  # whether this process could read them as checkpoints of its run
 
     def positions(self) -> list[Position]:
@@ -95,6 +98,7 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint; when it is safe on the disk, remove those of this run that are too old.
 
+        The last one whose weights are finite stays, however old it is: later ones are of no use.
         Those after its position are also removed: the training resumed earlier. Files that are damaged or of
         another run are kept under another name.
         """
@@ -122,12 +126,26 @@ class CheckpointFolder:
                     self._remove_partial()
                 raise
         self._own[checkpoint.position] = True
+        self._finite[checkpoint.position] = checkpoint.notes.get("finite", True)
         check_lock(self.path.parent, self._lock)
         positions = self.positions()
         end = positions.index(checkpoint.position) + 1
-        for position in positions[: max(0, end - KEPT)] + positions[end:]:
+        first = max(0, end - self.keep)
+        old, kept = positions[:first], positions[first:end]
+        if old and not any(map(self._is_finite, reversed(kept))):
+            old = [position for position in old if position != self._last_finite(old)]
+        for position in old + positions[end:]:
             self.path_of(position).unlink(missing_ok=True)
         return target
+
+    def _last_finite(self, positions: Sequence[Position]) -> Position | None:
+        return next(filter(self._is_finite, reversed(positions)), None)
+
+    def _is_finite(self, position: Position) -> bool:
+        if position not in self._finite:
+            found = self._read(position, logging.DEBUG)
+            self._finite[position] = found is not None and found.notes.get("finite", True)
+        return self._finite[position]
 
     def _set_refused_aside(self) -> None:
         for position in self.positions():
@@ -144,6 +162,11 @@ class CheckpointFolder:
     def newest(self) -> Checkpoint | None:
         """Return the newest complete checkpoint of this run; log why newer ones were refused."""
         return self._newest(logging.WARNING)
+
+    def before(self, step: int) -> Checkpoint | None:
+        """Return the last complete checkpoint of this run before a step, which is counted over all epochs."""
+        found = (self._read(position, logging.WARNING) for position in reversed(self.positions()))
+        return next((each for each in found if each is not None and each.total < step), None)
 
     def reached(self) -> Position | None:
         """Return the position of the newest complete checkpoint of this run."""
@@ -267,7 +290,7 @@ def checkpoint_folder(run_dir: str | os.PathLike[str]) -> Path:
     return Path(run_dir) / _FOLDER
 
 
-def checkpoints(run_dir: str | os.PathLike[str]) -> CheckpointFolder:
+def checkpoints(run_dir: str | os.PathLike[str], keep: int = KEPT) -> CheckpointFolder:
     """Return the checkpoints of the run in ``run_dir``, which `begin_or_resume` has started."""
     described = json.loads((Path(run_dir) / DESCRIPTION).read_text())
-    return CheckpointFolder(checkpoint_folder(run_dir), described["id"], lock_id(Path(run_dir)))
+    return CheckpointFolder(checkpoint_folder(run_dir), described["id"], lock_id(Path(run_dir)), keep)

@@ -252,7 +252,10 @@ class CheckpointManager:
         notes["kinds"], content = pack(arrays)
         gathered = gather(self._collectives, values, [json.dumps(notes).encode(), content])
         if self._is_chief:
-            common: dict[str, Any] = {"workers": self._workers, "model": self._parts}
+            weights = {weight.path for weight in model.weights}
+            known = zip(variables_of(model), values, strict=True)
+            finite = all(_is_finite(value) for variable, value in known if variable.name in weights)
+            common: dict[str, Any] = {"workers": self._workers, "model": self._parts, "finite": finite}
             if self._kernels is not None:
                 common["kernels"] = self._kernels
             self._folder.save(
@@ -279,6 +282,10 @@ class CheckpointManager:
             Position(*header["position"]), header["total"], state["ended"], values, state,
             unpack(state["kinds"], content.own),
         )  # fmt: skip
+
+
+def _is_finite(value: Array) -> bool:
+    return value.dtype.kind in "iub?" or bool(np.isfinite(value).all())
 
 
 def _check_parts(parts: Mapping[str, str | None], saved: Mapping[str, str | None]) -> None:

@@ -93,20 +93,22 @@ class StoredCheckpoints:
         self._to_keep.clear()
         self._store.write(saved.mark, str(mark).encode())
 
-    def prune(self, position: Position) -> None:
+    def prune(self, position: Position, keep: int = KEPT, held: Collection[Position] = ()) -> None:
         """Remove checkpoints that are too old now, and the rest of incomplete uploads.
 
+        The last ``keep`` stay, and those at the positions that the folder of this job holds.
         Checkpoints of this job after its position are removed as well: they were refused when the workers
         were restarted from an earlier one.
         """
         names, own = self._store.names(), self._claim.generation
         saved = [found for found in complete(names) if found.generation == own]
-        kept = [found for found in saved if found.position <= position][-KEPT:]
+        until = [found for found in saved if found.position <= position]
+        kept = [found for found in until if found.position in held or found in until[-keep:]]
         used = {found.mark for found in kept}
         used |= {mark.name for found in kept if (mark := _parsed(self._store.read(found.mark)))}
         of_saves = (name for name in names if name.endswith((_MARK, _ENDING)))
         old = {name for name in of_saves if generation_of(name) == own} - used
-        if len(kept) == KEPT:
+        if len(kept) >= min(keep, KEPT):
             lower = {found for found in map(generation_of, names) if found and found < own}
             removable = {found for found in lower if self._may_remove(found, names)}
             old |= {name for name in names if generation_of(name) in removable}
@@ -144,6 +146,16 @@ class StoredCheckpoints:
             finally:
                 partial.unlink(missing_ok=True)
         return None
+
+    def fetch_all(self, folder: CheckpointFolder) -> None:
+        """Download all complete checkpoints into a folder; those that are refused are left out."""
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for found in complete(self._store.names()):
+            try:
+                self._take(found, folder.path_of(found.position), folder.job)
+            except CheckpointError as error:
+                folder.path_of(found.position).unlink(missing_ok=True)
+                log.warning("%s It is left out.", str(error).replace("\n", " "))
 
     def _take(self, wanted: Complete, file: Path, job: str) -> None:
         mark = _parsed(self._store.read(wanted.mark))

@@ -110,7 +110,7 @@ class Uploads:
             self._stored.save(position, file)
             self._uploaded = position
         try:
-            self._stored.prune(position)
+            self._stored.prune(position, self._folder.keep, self._folder.positions())
         except StoreError as error:  # the checkpoint itself is complete
             self._note(f"Cannot remove old checkpoints from the store: {error}.")
         try:

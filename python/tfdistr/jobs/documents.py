@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr._version import __version__
-from tfdistr.checkpoint.folder import flush_folder
+from tfdistr.checkpoint.folder import JOB, flush_folder
 from tfdistr.data.source import describe_source
 from tfdistr.schemas import schema_id
 from tfdistr.schemas.normal_form import as_json
@@ -22,8 +22,6 @@ from tfdistr.utils.trusted_files import replacing
 
 if TYPE_CHECKING:
     from tfdistr.training.job import Job
-
-JOB = "job.json"
 
 #: Documents of a run directory whose version is only in ``job.json``.
 _WITHOUT_VERSION = ("event", "checkpoint", "trace")

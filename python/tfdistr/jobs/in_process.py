@@ -99,7 +99,7 @@ class AsChiefOfServers:
         from tfdistr.checkpoint.folder import checkpoints
         from tfdistr.parameter_servers.coordinator import train_on_servers
 
-        kept = checkpoints(folder) if folder else None
+        kept = checkpoints(folder, job.recovery.keep) if folder else None
         return train_on_servers(job, self._config, on_event, checkpoints=kept, preemption=preemption)
 
 

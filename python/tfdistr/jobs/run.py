@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
+from tfdistr.checkpoint.folder import KEPT
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
@@ -45,6 +46,7 @@ def run_fit(
     checkpoint_every: Any,
     resume: Any,
     failures: Any,
+    keep_checkpoints: Any = KEPT,
     **arguments: Unpack[FitArguments],
 ) -> FitResult:
     """Train; see ``distributed_fit()`` for the arguments and the errors.
@@ -62,8 +64,8 @@ def run_fit(
     chosen = as_strategy(strategy)
     place = chosen.destination(cluster)
     recovery = check_recovery(
-        checkpoint_every, resume, as_failures(failures), run_dir, strategy=chosen.name, cluster=cluster,
-        shrinking=[name for name, other in STRATEGIES.items() if other.shrinks],
+        checkpoint_every, keep_checkpoints, resume, as_failures(failures), run_dir, strategy=chosen.name,
+        cluster=cluster, shrinking=[name for name, other in STRATEGIES.items() if other.shrinks],
     )  # fmt: skip
     state, form = None, None
     if isinstance(model, FitResult):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tfdistr.checkpoint.folder import DESCRIPTION, RESULT, Position, checkpoints
+from tfdistr.checkpoint.folder import DESCRIPTION, JOB, KEPT, RESULT, Position, checkpoints
 from tfdistr.checkpoint.generations import Claim, is_only_begun
 from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
 from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
@@ -20,7 +20,6 @@ from tfdistr.checkpoint.stored_documents import StoredDocuments, described
 from tfdistr.checkpoint.trace import TRACE
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume
-from tfdistr.jobs.documents import JOB
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import RESULT_FILES
 from tfdistr.jobs.resume import is_run, note_result
@@ -47,7 +46,8 @@ class StoredRun:
         folder: The folder of this machine. It is removed at exit, if the store has all of it.
     """
 
-    def __init__(self, url: str, cluster: Any = None, *, resume: bool = False) -> None:
+    def __init__(self, url: str, cluster: Any = None, *, resume: bool = False, keep: int = KEPT) -> None:
+        self._keep = keep
         self._store = Store(url)
         self._claim = Claim(self._store)
         self._stored = StoredCheckpoints(self._store, self._claim)
@@ -91,7 +91,7 @@ class StoredRun:
         self._begun = self._active = True
         if is_run(self.folder):
             self._uploads = Uploads(
-                checkpoints(self.folder), self._stored, self._fetched, then=self._upload_output
+                checkpoints(self.folder, self._keep), self._stored, self._fetched, then=self._upload_output
             )
 
     def on_event(self, event: dict[str, Any]) -> None:
@@ -209,7 +209,7 @@ def open_run(
     """
     resume = job.recovery.resume
     if is_url(run_dir):
-        with StoredRun(run_dir, cluster, resume=resume) as stored:
+        with StoredRun(run_dir, cluster, resume=resume, keep=job.recovery.keep) as stored:
             yield stored.folder, stored
         return
     with open_run_dir(run_dir, cluster, resume=resume, heartbeat_timeout=job.heartbeat_timeout) as folder:

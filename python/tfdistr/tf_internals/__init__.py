@@ -16,6 +16,7 @@ from tfdistr.supported import check as _check
 _check({"TensorFlow": tf.__version__, "Keras": keras.__version__})
 
 from tfdistr.errors import TfdistrError
+from tfdistr.tf_internals.eager_operations import on_eager_operation
 from tfdistr.tf_internals.keras_loading import loading_with, undisturbed_session
 from tfdistr.tf_internals.keras_loop import (
     KerasCall,

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from tfdistr.checkpoint.folder import KEPT
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import (
     argument,
@@ -24,6 +25,7 @@ class Recovery:
 
     Attributes:
         every: The interval of checkpoints: a number of steps, or "epoch"; None for no checkpoints.
+        keep: How many checkpoints are kept.
         traced: Whether the steps of the job are traced: it has a run directory that stays.
         asked: Whether the user requested checkpoints; otherwise a job that cannot have them runs without.
         resume: Whether the job resumes the run in its run directory.
@@ -33,6 +35,7 @@ class Recovery:
     min_workers: int | None = argument(check_optional_int, "min_workers", default=None)
     step_timeout: float | None = argument(check_optional_seconds, "step_timeout", default=None)
     every: int | str | None = None
+    keep: int = KEPT
     traced: bool = False
     asked: bool = False
     resume: bool = False
@@ -85,6 +88,7 @@ def as_failures(failures: Any) -> Recovery:
 
 def check_recovery(
     checkpoint_every: Any,
+    keep_checkpoints: Any,
     resume: Any,
     failures: Recovery,
     run_dir: Any,
@@ -101,6 +105,7 @@ def check_recovery(
     resumes = check_bool("resume", resume)
     fewest = _fewest(failures.min_workers, cluster)
     every = _every(checkpoint_every)
+    keep = check_int("keep_checkpoints", keep_checkpoints)
     asked = resumes or every is not None or fewest is not None
     if restarts > 0 and cluster is None:
         raise ArgumentError(
@@ -109,6 +114,12 @@ def check_recovery(
             fix="Pass cluster=local_cluster(workers=2), for example, or leave `max_restarts` out.",
         )
     if not asked and restarts == 0:
+        if keep != KEPT:
+            raise ArgumentError(
+                "`keep_checkpoints` needs checkpoints.",
+                received=f"keep_checkpoints={keep}, and no checkpoint_every",
+                fix='Pass checkpoint_every="epoch", for example.',
+            )
         return failures
     if fewest is not None and strategy not in shrinking:
         raise ArgumentError(
@@ -123,7 +134,8 @@ def check_recovery(
             fix='Pass run_dir="my_run", the same one each time.',
         )
     return attrs.evolve(
-        failures, min_workers=fewest, every=every or "epoch", traced=run_dir is not None, asked=asked,
+        failures, min_workers=fewest, every=every or "epoch", keep=keep,
+        traced=run_dir is not None, asked=asked,
         resume=resumes,
     )  # fmt: skip
 

@@ -173,7 +173,9 @@ def _checkpoint_manager(
     every = job.recovery.every
     assert every is not None
     assert run_dir is not None or not strategy.is_chief
-    folder = checkpoints(run_dir) if strategy.is_chief and run_dir is not None else CheckpointFolder(Path())
+    folder = CheckpointFolder(Path())
+    if strategy.is_chief and run_dir is not None:
+        folder = checkpoints(run_dir, job.recovery.keep)
     return CheckpointManager(
         folder, every, preemption, collectives=strategy.collectives, others=strategy.variables_beside(),
         on_event=on_event, parts=parts_of_run(model),

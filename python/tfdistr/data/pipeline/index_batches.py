@@ -88,6 +88,11 @@ class Batches:
         """Return this worker's rows of global batch ``step``, counted over all epochs. There may be none."""
         return tf.nest.map_structure(lambda array: array[0], self.batches(step, 1))
 
+    def indices(self, step: int) -> Array:
+        """Return the indices of this worker's rows of global batch ``step`` in the data."""
+        indices: Array = self._indices_of(step, 1)[0]
+        return indices
+
     def batches(self, step: int, count: int) -> Any:
         """Return the batches from ``step`` on, stacked: arrays of shape ``(batches, rows, ...)``.
 

@@ -110,7 +110,8 @@ class ParameterServer(WithChief):
         config = cluster_from_env()
         assert config is not None  # otherwise there is no strategy
         job = start.job()
-        kept = checkpoints(start.run_dir) if job.recovery.every is not None else None
+        recovery = job.recovery
+        kept = checkpoints(start.run_dir, recovery.keep) if recovery.every is not None else None
         return train_on_servers(
             job, config, start.on_event, run_dir=start.run_dir, strategy=strategy, checkpoints=kept
         )

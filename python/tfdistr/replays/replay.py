@@ -1,0 +1,175 @@
+"""``replay()``: any step of a run again, in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdistr.checkpoint.trace import TracedStep
+from tfdistr.errors import ArgumentError
+from tfdistr.replays.comparison import ROUNDING, difference, largest_difference
+from tfdistr.replays.explain import explain
+from tfdistr.replays.job_of_run import callbacks_of, check_callbacks, check_emulation, job_of, strategy_of
+from tfdistr.replays.kept_run import KeptRun, open_kept
+from tfdistr.replays.rerun import Rerun, rerun
+from tfdistr.replays.result import Replay, Table
+from tfdistr.replays.tables import example_losses, gradients_of, updates_of, weights_of
+from tfdistr.strategies.virtual.rounding import describe_kernels
+
+if TYPE_CHECKING:
+    import keras
+
+log = logging.getLogger("tfdistr")
+
+#: Number of steps of the trace before those that are made again.
+_BEFORE = 10
+
+
+def replay(
+    run: str | os.PathLike[str],
+    step: int | str,
+    model: Callable[[], keras.Model],
+    x: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    validation_data: Any = None,
+    callbacks: Any = None,
+) -> Replay:
+    """Make any step of a run again.
+
+    The result shows its rows, losses, gradients and updates. The run must have been trained by
+    ``distributed_fit()`` with checkpoints in ``run_dir``. The training starts again in this process at the
+    nearest checkpoint before the step, or at its start, with the seed, the batches and the virtual workers of
+    the run. The steps that are made again are compared with the trace of the run. With ``virtual_workers``,
+    and for runs on one worker, they are bitwise identical on the same kind of processor. The rows of several
+    workers without ``virtual_workers`` are computed as shares, which differ by rounding.
+
+    Nothing of the run is executed: the model, the data and the callbacks are yours. Nothing is written.
+
+    Args:
+        run: The folder or the URL of the run: its ``run_dir``.
+        step: The number of the step, counted from 1 over all epochs. Or "nan" for the first step whose loss
+            or gradients are not finite: ``cause`` then names the first tensor that was not.
+        model: The model function of the run.
+        x: The data of the run, as for ``distributed_fit()``.
+        y: Targets, if ``x`` is arrays.
+        sample_weight: Weights of the examples, if the run had them.
+        validation_data: The validation data of the run. Callbacks that decide by it need it.
+        callbacks: The callbacks of the run, as for ``distributed_fit()``. Those that write, trackers, and
+            those marked by ``chief_only()`` do not run.
+
+    Returns:
+        A ``Replay``. Printing it shows the step in a few lines.
+
+    Raises:
+        ArgumentError: ``run`` has no checkpoints or no such step; the data, the model, the callbacks or the
+            version of Keras are not those of the run; or one process cannot make its steps again: parameter
+            servers, several devices in one process, a model with its own ``fit()``, NCCL, layers that draw
+            random numbers on several workers without ``virtual_workers``, ``tf.random``.
+
+    Warns:
+        TfdistrWarning: The steps differ from the trace by more than rounding, or callbacks of your own
+            classes run.
+
+    Example:
+        >>> fit = tfdistr.distributed_fit(
+        ...     model, tfdistr.load_dataset("digits"), run_dir="my_run", checkpoint_every="epoch", seed=1)
+        >>> again = tfdistr.replay("my_run", 30, model, tfdistr.load_dataset("digits"))
+        >>> again.difference
+        0.0
+        >>> len(again.rows)
+        32
+    """
+    with open_kept(run) as kept:
+        number = kept.check_step(step)
+        data = {"x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
+        return replay_of(kept, number, model, callbacks=callbacks, **data)
+
+
+def replay_of(run: KeptRun, step: int, model: Any, **data: Any) -> Replay:
+    """Make a step of an opened run again, from the user's arguments."""
+    job = job_of(run, model, step, **data)
+    strategy, shares = strategy_of(run, job, step)
+
+    def check(model: keras.Model, states: Sequence[str]) -> None:
+        check_emulation(model, strategy, job, shares)
+        check_callbacks(job, states)
+
+    checkpoint = run.checkpoints.before(step)
+    try:
+        made = rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks_of(job), check)
+    except ArgumentError as error:
+        if not error.message.startswith("Cannot resume: the model"):
+            raise
+        raise ArgumentError(
+            "The model of a replay must be that of the run.",
+            received=str(error.received),
+            fix="Pass the `model` function with which the run was trained.",
+        ) from error
+    _warn_of_difference(run, made)
+    return _result(run, step, made, shares)
+
+
+def _warn_of_difference(run: KeptRun, made: Rerun) -> None:
+    traced = run.trace.steps
+    other = [step.step for step in made.steps if difference(step, traced[step.step]) > ROUNDING]
+    if other:
+        start = run.trace.start_of(other[0])
+        kernels = "" if start["kernels"] == describe_kernels() else f", the processor ({start['kernels']})"
+        log.warning(
+            "The replay differs from the run since step %d, by %.3g: the model function, the data, the "
+            "callbacks%s or the versions of packages are not those of the run.",
+            other[0], largest_difference(made.steps, traced), kernels,
+        )  # fmt: skip
+
+
+def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
+    last = made.steps[-1]
+    losses = example_losses(made, shares)
+    count = len(made.indices) if made.indices is not None else _rows(made.batch)
+    rows = [
+        {
+            "row": row,
+            "index": None if made.indices is None else int(made.indices[row]),
+            "loss": None if losses is None else losses[row],
+        }
+        for row in range(count)
+    ]
+    return Replay(
+        run=run.place, step=number, epoch=last.epoch, loss=last.loss,
+        difference=largest_difference(made.steps, run.trace.steps), steps=_steps(run, made), rows=rows,
+        gradients=gradients_of(made), updates=updates_of(made),
+        inputs=tf.nest.map_structure(_in_numpy, made.batch), weights_before=weights_of(made, made.before),
+        weights_after=weights_of(made, made.after),
+        cause=None if last.is_finite else explain(run.trace, made),
+    )  # fmt: skip
+
+
+def _rows(batch: Any) -> int:
+    from tfdistr.strategies.exact.loss_weighting import count_examples
+
+    return int(count_examples(batch))
+
+
+def _in_numpy(part: Any) -> Any:
+    return np.asarray(part) if isinstance(part, tf.Tensor) else part
+
+
+def _steps(run: KeptRun, made: Rerun) -> Table:
+    first = made.steps[0].step
+    before = [run.trace.steps[n] for n in range(first - _BEFORE, first) if n in run.trace.steps]
+    return [_row(step, again=False) for step in before] + [_row(step, again=True) for step in made.steps]
+
+
+def _row(step: TracedStep, *, again: bool) -> dict[str, Any]:
+    return {
+        "step": step.step, "epoch": step.epoch, "loss": step.loss,
+        "norm": step.norms[0] if step.norms else None,
+        "learning_rate": step.rates[0] if step.rates else None, "skipped": step.skipped, "again": again,
+    }  # fmt: skip

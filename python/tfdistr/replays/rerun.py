@@ -1,0 +1,240 @@
+"""The steps of a run again, in this process, up to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdistr import tf_internals
+from tfdistr.checkpoint.folder import Array, Checkpoint, CheckpointFolder
+from tfdistr.checkpoint.manager import CheckpointManager
+from tfdistr.checkpoint.preemption import Preemption
+from tfdistr.checkpoint.schedule import Schedule
+from tfdistr.checkpoint.trace import TracedStep
+from tfdistr.checkpoint.variables import Variable, variables_of
+from tfdistr.collectives.comparison import parts_of_run
+from tfdistr.data.pipeline.worker_data import WorkerData
+from tfdistr.errors import ArgumentError
+from tfdistr.r.functions import begin_with_seed
+from tfdistr.strategies.build import build
+from tfdistr.strategies.exact.step_trace import StepTrace
+from tfdistr.strategies.virtual.operations import random_operations
+from tfdistr.strategies.virtual.rounding import describe_kernels
+from tfdistr.strategies.worker_strategy import WorkerStrategy
+from tfdistr.training.job import Job
+from tfdistr.training.job_data import Reader, weigh_classes
+from tfdistr.training.learning_rate import scale_learning_rate
+from tfdistr.training.loop import fit
+from tfdistr.training.run_trace import RunTrace, traced_step
+from tfdistr.training.train import training_data
+from tfdistr.training.trained_model import build_model
+
+
+@dataclass
+class Rerun:
+    """What a rerun leaves.
+
+    Attributes:
+        model: The model after the step.
+        batch: The rows of the step, in the structure that Keras's step gets.
+        indices: The indices of these rows in the data; None if they have none.
+        steps: The steps that were made, as a trace has them.
+        gradients: The gradients that optimizers got in the last step, by the path of the weight.
+        before: All variables before the last step.
+        after: The same after it.
+        first: Number of steps before the first one that was made.
+    """
+
+    model: keras.Model
+    batch: Any
+    indices: Array | None
+    first: int
+    steps: list[TracedStep] = field(default_factory=list)
+    gradients: dict[str, Array] = field(default_factory=dict)
+    before: list[Array] = field(default_factory=list)
+    after: list[Array] = field(default_factory=list)
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables of ``before`` and ``after``."""
+        return variables_of(self.model)
+
+    def rewind(self) -> None:
+        """Give the model the state from before the last step."""
+        for variable, value in zip(self.variables, self.before, strict=True):
+            variable.own.assign(value)
+
+
+class _Reached(Exception):
+    """The step is made."""
+
+
+class _OneCheckpoint(CheckpointFolder):
+    """The checkpoint from which a rerun starts; None for the start of the training. Nothing is written."""
+
+    def __init__(self, folder: CheckpointFolder, checkpoint: Checkpoint | None) -> None:
+        super().__init__(folder.path, folder.job)
+        self._checkpoint = checkpoint
+
+    def newest(self) -> Checkpoint | None:
+        """Return the checkpoint."""
+        return self._checkpoint
+
+
+class _Until(Schedule):
+    """A schedule that pauses before a step, and has no checkpoints."""
+
+    def __init__(self, schedule: Schedule, done: int, target: int, before: Callable[[], None]) -> None:
+        super().__init__("epoch", schedule.total, done)
+        self._target, self._before = target, before
+
+    def until(self, done: int) -> int:
+        """Return the number of steps until the step, or 1 for the step itself."""
+        left = self._target - 1 - self.total - done
+        if left <= 0:
+            self._before()
+        return max(1, left)
+
+
+class _Rewound(CheckpointManager):
+    """Restores a checkpoint, and saves none."""
+
+    def after_steps(self, *arguments: Any, **named: Any) -> None:
+        """Do nothing."""
+
+    def after_epoch(self, model: keras.Model, callbacks: Sequence[Any], epoch: int, done: int) -> None:
+        """Count the steps."""
+        self.schedule.total += done
+
+
+class _Gradients(StepTrace):
+    """Records the values of steps, and keeps the gradients of the last one.
+
+    Args:
+        from_start: Whether the rerun makes the first step of the training.
+    """
+
+    def __init__(self, model: keras.Model, from_start: bool) -> None:
+        super().__init__(model, self._keep)
+        self._model, self._from_start = model, from_start
+        self.kept: dict[str, tf.Variable] = {}
+
+    def _keep(self, number: int, gradients: Sequence[Any], variables: Any) -> None:
+        optimizer = self.optimizers[number]
+        weights = tf_internals.trained_variables(optimizer) if variables is None else variables
+        for gradient, weight in zip(gradients, weights, strict=False):
+            if gradient is not None:
+                dense = tf.convert_to_tensor(gradient)
+                name = f"{weight.path} {number}"
+                if name not in self.kept:
+                    with tf.init_scope():
+                        zeros = np.zeros(weight.shape, dense.dtype.as_numpy_dtype)
+                        self.kept[name] = tf.Variable(zeros, trainable=False)
+                self.kept[name].assign(dense)
+
+    def values(self) -> tf.Tensor:
+        """Return the values of the step; refuse a step whose random numbers no checkpoint has."""
+        found = [] if tf.executing_eagerly() else random_operations(tf.compat.v1.get_default_graph())
+        if found and not self._from_start:
+            raise ArgumentError(
+                "A step can be replayed if its random numbers depend on Keras seeds.",
+                received=f"the operation {found[0][0]} ({found[0][1]}), as of tf.random",
+                fix="Use keras.random with a keras.random.SeedGenerator, or replay a step before the first "
+                "checkpoint.",
+            )
+        return super().values()
+
+
+class _Recorded(RunTrace):
+    """Records the steps of a rerun."""
+
+    def __init__(self, steps: _Gradients) -> None:
+        super().__init__(steps, None)
+        self.found: list[TracedStep] = []
+
+    def add(self, epoch: int, first: int, values: Sequence[Any]) -> None:
+        """Add the values of steps of an epoch."""
+        rows = [row for each in values for row in np.asarray(each)]
+        self.found += [traced_step(self.steps, epoch, first + n, row) for n, row in enumerate(rows)]
+
+
+def rerun(
+    job: Job,
+    strategy: WorkerStrategy,
+    folder: CheckpointFolder,
+    checkpoint: Checkpoint | None,
+    step: int,
+    callbacks: Sequence[keras.callbacks.Callback],
+    check: Callable[[keras.Model, Sequence[str]], None],
+) -> Rerun:
+    """Make the steps of a run from a checkpoint to ``step``, as ``train`` makes them.
+
+    Args:
+        check: Called with the model and the names of the states of callbacks; it may refuse them.
+    """
+    strategy.gradient_dtype = job.gradient_dtype
+    begin_with_seed(job.functions, job.seed)
+    keras.utils.set_random_seed(job.seed)
+    with strategy.scope():
+        model = build_model(job)
+        warm_up = scale_learning_rate(model.optimizer, job.learning_rate_factor, job.warmup_epochs)
+    manager = _Rewound(
+        _OneCheckpoint(folder, checkpoint), "epoch", Preemption(active=False), parts=parts_of_run(model),
+        kernels=describe_kernels(), others=strategy.variables_beside(),
+    )  # fmt: skip
+    reader = Reader(job, strategy)
+    data = training_data(job, reader, manager, of_known_size=False)
+    strategy.prepare(model, data)
+    check(model, list(manager.found.notes["callbacks"]) if manager.found else [])
+    build(model, data)
+    first = manager.first_step
+    result = Rerun(model, *_rows(job, Reader(job, strategy), step), first)
+    trace = _Gradients(model, from_start=checkpoint is None)
+    recorded = _Recorded(trace)
+
+    def keep(into: list[Array]) -> None:
+        into[:] = [variable.own.read_value().numpy() for variable in result.variables]
+
+    def made(done: int, logs: Any) -> None:
+        if manager.schedule.total + done >= step:
+            raise _Reached
+
+    manager.schedule = _Until(manager.schedule, manager.start.step, step, lambda: keep(result.before))
+    spec = data.element_spec
+    validated: Any = job.validation
+    if validated is not None:
+        validated = reader.data_in_order(validated, job.validation_steps, "validation_data")
+    try:
+        fit(
+            model, data, epochs=job.all_epochs, validation=validated, callbacks=[*warm_up, *callbacks],
+            on_steps=made, weigh=weigh_classes(job.class_weight, spec) if job.class_weight else None,
+            manager=manager, trace=recorded,
+        )  # fmt: skip
+    except _Reached:
+        keep(result.after)
+        result.steps = recorded.found
+        result.gradients = {name.rpartition(" ")[0]: value.numpy() for name, value in trace.kept.items()}
+        return result
+    raise ArgumentError(
+        "A step of a run must be made again by the same data and callbacks.",
+        received=f"a training that ends before step {step}",
+        fix="Pass the `x` and the `callbacks` of the run.",
+    )
+
+
+def _rows(job: Job, reader: Reader, step: int) -> tuple[Any, Array | None]:
+    """Return the rows of a step, and their indices."""
+    data: WorkerData = reader.training_data(step - 1)
+    indices = None
+    if data.arrays is not None:
+        batch = tf.nest.map_structure(tf.constant, data.arrays.batch(step - 1))
+        indices = data.arrays.indices(step - 1)
+    else:
+        batch = next(iter(data.dataset))
+    weighed = weigh_classes(job.class_weight, data.element_spec)(batch) if job.class_weight else batch
+    return weighed, indices

@@ -1,0 +1,69 @@
+"""Replays and bisections for R: columns for data frames, R arrays, and text in R's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tfdistr.r.messages import in_r
+from tfdistr.r.values import for_r, seed_of_r
+from tfdistr.replays.bisect import bisect
+from tfdistr.replays.kept_run import open_kept
+from tfdistr.replays.replay import replay_of
+from tfdistr.replays.result import TABLES, Replay, Table
+from tfdistr.utils.interrupts import defer_sigint
+
+# R counts rows from 1.
+_FROM_ZERO = ("row", "index")
+
+
+def replay_for_r(
+    run: Any, step: Any, model: Any, on_seed: Callable[[int], object], **data: Any
+) -> dict[str, Any]:
+    """Return the parts of a replay; ``on_seed`` sets the seed of R before the model is made."""
+    with open_kept(run) as kept:
+        defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
+        found = replay_of(kept, kept.check_step(step), model, **data)
+    known = {name: getattr(found, name) for name in ("run", "step", "epoch", "loss", "difference")}
+    return {
+        **known,
+        **{table: _columns(getattr(found, table)) for table in TABLES},
+        "inputs": for_r(found.inputs),
+        "weights_before": for_r(found.weights_before),
+        "weights_after": for_r(found.weights_after),
+        "cause": _cause(found),
+        "text": in_r(str(found)).splitlines(),
+    }
+
+
+def bisect_for_r(
+    run_a: Any, run_b: Any, on_seed: Callable[[int], object], **arguments: Any
+) -> dict[str, Any]:
+    """Return the parts of a bisection."""
+    with open_kept(run_a) as kept:
+        defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
+    found = bisect(run_a, run_b, **arguments)
+    differences = {name: list(map(str, pair)) for name, pair in (found.differences or {}).items()}
+    confirmed = None if found.confirmed is None else list(found.confirmed)
+    return {
+        **vars(found), "differences": differences, "confirmed": confirmed,
+        "text": in_r(str(found)).splitlines(),
+    }  # fmt: skip
+
+
+def _columns(table: Table) -> dict[str, list[Any]]:
+    names = list(table[0]) if table else []
+    more = {name: 1 if name in _FROM_ZERO else 0 for name in names}
+    return {
+        name: [value if value is None or not more[name] else value + 1 for value in (r[name] for r in table)]
+        for name in names
+    }
+
+
+def _cause(found: Replay) -> dict[str, Any] | None:
+    if found.cause is None:
+        return None
+    rows = None if found.cause.rows is None else (np.asarray(found.cause.rows) + 1).tolist()
+    return {**vars(found.cause), "rows": rows, "lines": list(map(in_r, found.cause.lines))}

@@ -1,0 +1,114 @@
+"""Why a step is not finite: the first tensor, the layer, the operation, and the rows."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from resumed import X, Y, train
+
+import tfdistr
+from tfdistr.replays.explain import Cause
+
+FROM_LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def of(function: Callable[[Any], Any], rate: float = 0.01, normalized: bool = False) -> Any:
+    """A model with a function between two dense layers."""
+
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        hidden = function(keras.layers.Dense(3, use_bias=False, name="hidden")(inputs) ** 2)
+        if normalized:
+            hidden = keras.layers.BatchNormalization()(hidden)
+        made = keras.Model(inputs, keras.layers.Dense(2, name="out")(hidden))
+        made.compile(keras.optimizers.SGD(rate), FROM_LOGITS)
+        return made
+
+    return make
+
+
+class Own(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        return 1.0 / inputs
+
+
+def cause(folder: Path, make: Any, x: Any = X, **given: Any) -> tuple[Cause, tfdistr.Replay]:
+    train(folder / "run", make, x, epochs=1, **given)
+    again = tfdistr.replay(folder / "run", "nan", make, x, Y)
+    assert again.difference == 0.0
+    assert again.cause is not None
+    return again.cause, again
+
+
+def zeros(*rows: int) -> Any:
+    x = X.copy()
+    x[list(rows)] = 0.0
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "where", "operation"),
+    [(keras.ops.log, "forward", "Log"), (keras.ops.sqrt, "backward", "SqrtGrad"),
+     (Own(name="inverse"), "forward", "RealDiv")],
+)  # fmt: skip
+def test_layer_operation_and_rows(function: Any, where: str, operation: str, tmp_path: Path) -> None:
+    found, again = cause(tmp_path, of(function), zeros(33))
+    assert (found.where, found.operation) == (where, operation)
+    assert found.layer.rstrip("_0123456789") in ("log", "sqrt", "inverse")
+    if operation != "RealDiv":  # a layer of one's own may use the rows together
+        assert [again.rows[row]["index"] for row in found.rows] == [33]
+    else:
+        assert found.rows is None
+    assert f"{operation} of the layer {found.layer!r}" in str(again)
+    assert "Gradient norms of the steps before: " in str(again)
+
+
+def test_several_rows_are_found_by_halving(tmp_path: Path) -> None:
+    found, again = cause(tmp_path, of(keras.ops.log), zeros(9, 10, 13), shuffle=False)
+    assert again.step == 2
+    assert found.rows == [1, 2, 5]
+    assert "Caused by rows 1, 2, 5 of the batch (of the data 9, 10, 13)." in found.lines
+
+
+def test_a_batch_that_is_normalized_is_named_as_a_whole(tmp_path: Path) -> None:
+    found, _ = cause(tmp_path, of(keras.ops.log, normalized=True), zeros(33))
+    assert (found.where, found.rows) == ("forward", None)
+    assert any("whole batch" in line for line in found.lines)
+
+
+def test_missing_values_of_the_inputs(tmp_path: Path) -> None:
+    x = X.copy()
+    x[20] = np.nan
+    with pytest.warns(tfdistr.TfdistrWarning, match="missing values"):
+        found, again = cause(tmp_path, of(keras.ops.tanh), x)
+    assert (found.where, found.layer) == ("inputs", "x")
+    assert [again.rows[row]["index"] for row in found.rows] == [20]
+
+
+def test_an_update_that_overflows_shows_in_the_loss_or_the_weights(tmp_path: Path) -> None:
+    found, again = cause(tmp_path, of(keras.ops.tanh, rate=1e38))
+    assert found.where in ("forward", "update")
+    assert "Learning rate: 1e+38" in str(again)
+
+
+class Breaks(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == 4:
+            weights = self.model.get_weights()
+            weights[0][0, 0] = np.nan
+            self.model.set_weights(weights)
+
+
+def test_a_weight_that_was_no_number_before_the_step(tmp_path: Path) -> None:
+    train(tmp_path / "run", of(keras.ops.tanh), epochs=1, callbacks=[Breaks()])
+    with pytest.warns(tfdistr.TfdistrWarning, match="Breaks"):
+        again = tfdistr.replay(tmp_path / "run", 6, of(keras.ops.tanh), X, Y, callbacks=[Breaks()])
+    assert (again.cause.where, again.cause.layer) == ("weights", "hidden/kernel")
+
+
+def test_a_finite_step_has_no_cause(tmp_path: Path) -> None:
+    train(tmp_path / "run", of(keras.ops.tanh), epochs=1)
+    assert tfdistr.replay(tmp_path / "run", 3, of(keras.ops.tanh), X, Y).cause is None

@@ -1,0 +1,255 @@
+"""Steps of a run made again in this process: what a replay shows, and what it refuses."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from clusters import run_well
+from resumed import X, Y, model, train
+
+import tfdistr
+from tfdistr.checkpoint.trace import TRACE
+from tfdistr.errors import ArgumentError
+
+
+def plain() -> keras.Model:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh", name="hidden"),
+                             keras.layers.Dense(2, name="out")])  # fmt: skip
+    made.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 48 steps with dropout and batch normalization; its last checkpoints are at 36 and 48."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    train(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("step", "first"), [(42, 37), (30, 1), (1, 1), (48, 37)])
+def test_a_step_has_the_same_bits_from_the_nearest_checkpoint_on(run: Path, step: int, first: int) -> None:
+    again = tfdistr.replay(run, step, model, X, Y)
+    assert again.difference == 0.0
+    assert [row["step"] for row in again.steps if row["again"]] == list(range(first, step + 1))
+    assert again.epoch == (step - 1) // 12 + 1
+    lines = str(again).splitlines()
+    assert lines[0] == f"Step {step} of {run}, in epoch {again.epoch}: loss {again.loss:.6g}"
+    assert "the largest difference from the trace is 0" in lines[1]
+
+
+def test_its_rows_are_those_that_the_step_read(run: Path) -> None:
+    again = tfdistr.replay(run, 40, model, X, Y)
+    indices = [row["index"] for row in again.rows]
+    assert len(set(indices)) == 8
+    x, y = again.inputs
+    np.testing.assert_array_equal(x, X[indices])
+    np.testing.assert_array_equal(y, Y[indices])
+    of_epoch = [row["index"] for step in range(37, 49) for row in tfdistr.replay(run, step, model, X, Y).rows]
+    assert sorted(of_epoch) == list(range(90))
+
+
+def test_losses_gradients_and_updates_are_those_of_the_step(tmp_path: Path) -> None:
+    train(tmp_path / "run", plain, epochs=1)
+    again = tfdistr.replay(tmp_path / "run", 5, plain, X, Y)
+    trained = plain()
+    trained.set_weights(list(again.weights_before.values()))
+    x, y = again.inputs
+    with tf.GradientTape() as tape:
+        loss = trained.compute_loss(x, y, trained(x))
+    gradients = tape.gradient(loss, trained.trainable_variables)
+    norms = [float(tf.norm(gradient)) for gradient in gradients]
+    assert again.loss == pytest.approx(float(loss), rel=1e-5)
+    assert np.mean([row["loss"] for row in again.rows]) == pytest.approx(float(loss), rel=1e-5)
+    assert [row["norm"] for row in again.gradients] == pytest.approx(norms, rel=1e-4)
+    assert [row["norm"] for row in again.updates] == pytest.approx([0.1 * n for n in norms], rel=1e-3)
+    assert [row["layer"].split("/")[-1] for row in again.gradients] == ["hidden", "hidden", "out", "out"]
+    assert [row["nan"] for row in again.gradients] == [0.0] * 4
+    for name, value in again.weights_after.items():
+        change = np.linalg.norm(value - again.weights_before[name])
+        assert change == pytest.approx(next(r["norm"] for r in again.updates if name.endswith(
+            f"{r['layer']}/{r['weight']}")), rel=1e-6)  # fmt: skip
+
+
+def test_its_tables_and_its_plot(run: Path, with_pandas: Any) -> None:
+    again = tfdistr.replay(run, 40, model, X, Y)
+    pytest.importorskip("matplotlib")
+    frame = again.to_frame("gradients")
+    assert list(frame.columns) == ["layer", "weight", "norm", "largest", "nan", "inf"]
+    assert len(again.to_frame()) == 8
+    assert len(again.plot().axes) == 2
+    with pytest.raises(ArgumentError, match="`table` must be one of"):
+        again.to_frame("losses")
+
+
+class Halves(keras.callbacks.Callback):
+    """A callback of the user that changes the learning rate in the middle of epochs."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 5:
+            self.model.optimizer.learning_rate.assign(float(self.model.optimizer.learning_rate) / 2)
+
+
+class Shows(keras.callbacks.Callback):
+    shown = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        type(self).shown += 1
+
+
+def test_callbacks_that_change_the_training_run_and_others_do_not(tmp_path: Path) -> None:
+    def callbacks() -> list[Any]:
+        return [
+            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9), Halves(),
+            tfdistr.chief_only(Shows()), keras.callbacks.CSVLogger(tmp_path / "log.csv"),
+        ]  # fmt: skip
+
+    train(tmp_path / "run", callbacks=callbacks)
+    written, shown = (tmp_path / "log.csv").read_text(), Shows.shown
+    with pytest.warns(tfdistr.TfdistrWarning, match="callbacks of your own classes.*: Halves"):
+        again = tfdistr.replay(tmp_path / "run", 45, model, X, Y, callbacks=callbacks)
+    assert again.difference == 0.0
+    assert len({row["learning_rate"] for row in again.steps}) > 1
+    assert ((tmp_path / "log.csv").read_text(), Shows.shown) == (written, shown)
+    with pytest.raises(ArgumentError, match=r"(?s)callbacks of the run.*no .*LearningRateScheduler"):
+        tfdistr.replay(tmp_path / "run", 45, model, X, Y)
+
+
+def test_other_code_is_never_silent(run: Path) -> None:
+    def other() -> keras.Model:
+        made = model()
+        made.optimizer.learning_rate = 0.5
+        return made
+
+    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since step 1"):
+        assert tfdistr.replay(run, 3, other, X, Y).difference > 0.1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"step": 49}, r"number of a step in the trace(?s:.*)49, where .* has the steps 1 to 48"),
+        ({"step": 0}, "number of a step"),
+        ({"step": 2.5}, "number of a step"),
+        ({"step": True}, "number of a step"),
+        ({"step": "first"}, "number of a step"),
+        ({"step": "nan"}, "48 steps with finite losses"),
+        ({"x": X[:50], "y": Y[:50]}, "data of a replay(?s:.*)50, where the run has 90"),
+        ({"y": 1 - Y}, "data of a replay(?s:.*)digest"),
+        ({"model": plain}, "model of a replay(?s:.*)where the checkpoint has"),
+        ({"model": plain()}, "must be the function(?s:.*)a compiled model"),
+    ],
+)
+def test_what_is_not_that_of_the_run_is_named(run: Path, given: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        tfdistr.replay(run, **{"step": 40, "model": model, "x": X, "y": Y, **given})
+
+
+def test_a_place_without_a_run(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "none", None):
+        with pytest.raises(ArgumentError, match="folder or the URL of a run with checkpoints"):
+            tfdistr.replay(place, 1, model, X, Y)
+
+
+def changed(run: Path, tmp_path: Path, document: str, change: Any) -> Path:
+    """A copy of the documents of a run, one of them changed."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("run.json", "job.json", TRACE):
+        (copy / name).write_bytes((run / name).read_bytes())
+    lines = (copy / document).read_text().splitlines()
+    first = json.loads(lines[0])
+    change(first)
+    (copy / document).write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
+    return copy
+
+
+def test_a_run_that_one_process_cannot_make_again(run: Path, tmp_path: Path) -> None:
+    for strategy in ("parameter_server", "mirrored"):
+        other = changed(run, tmp_path, "run.json", lambda d, s=strategy: d["job"].update(strategy=s))
+        with pytest.raises(ArgumentError, match=f"one process|One process(?s:.*){strategy}"):
+            tfdistr.replay(other, 3, model, X, Y)
+        for path in other.iterdir():
+            path.unlink()
+        other.rmdir()
+
+
+def test_nccl_is_refused(run: Path, tmp_path: Path) -> None:
+    other = changed(run, tmp_path, "run.json", lambda d: d["job"].update(workers=2))
+    document = json.loads((other / "job.json").read_text())
+    document["arguments"]["communication"] = "nccl"
+    (other / "job.json").write_text(json.dumps(document))
+    with pytest.raises(ArgumentError, match="communication='nccl'"):
+        tfdistr.replay(other, 3, model, X, Y)
+
+
+def test_another_version_of_keras_is_named(run: Path, tmp_path: Path) -> None:
+    other = changed(
+        run, tmp_path, TRACE, lambda d: d["start"]["versions"].update({"version of Keras": "3.0.1"})
+    )
+    with pytest.raises(ArgumentError, match=r"where the run has Keras 3.0.1(?s:.*)keras==3.0.1"):
+        tfdistr.replay(other, 3, model, X, Y)
+
+
+def test_a_trace_that_was_cut_short_is_used(run: Path, tmp_path: Path) -> None:
+    other = changed(run, tmp_path, "run.json", lambda d: None)
+    content = (other / TRACE).read_bytes()
+    (other / TRACE).write_bytes(content[: len(content) // 2])
+    again = tfdistr.replay(other, 5, model, X, Y)
+    assert again.difference == 0.0
+    with pytest.raises(ArgumentError, match="number of a step in the trace"):
+        tfdistr.replay(other, 40, model, X, Y)
+    (other / TRACE).write_bytes(content.splitlines()[0] + b"\n")
+    with pytest.raises(ArgumentError, match="if its trace has steps"):
+        tfdistr.replay(other, 5, model, X, Y)
+    (other / TRACE).unlink()
+    with pytest.raises(ArgumentError, match="if it has a trace"):
+        tfdistr.replay(other, 5, model, X, Y)
+
+
+class Draws(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        return inputs + 0.01 * tf.random.normal(tf.shape(inputs))
+
+
+def test_tf_random_is_refused_after_a_checkpoint(tmp_path: Path) -> None:
+    def noisy() -> keras.Model:
+        made = keras.Sequential([keras.Input((4,)), Draws(), keras.layers.Dense(2, "softmax")])
+        made.compile("sgd", "sparse_categorical_crossentropy")
+        return made
+
+    train(tmp_path / "run", noisy, epochs=2)
+    with pytest.raises(ArgumentError, match=r"RandomStandardNormal .*, as of tf.random"):
+        tfdistr.replay(tmp_path / "run", 18, noisy, X, Y)
+
+
+def test_dropout_on_two_workers_is_refused_by_name(tmp_path: Path, caplog: Any) -> None:
+    caplog.set_level(logging.ERROR)
+    with pytest.warns(tfdistr.TfdistrWarning):
+        train(tmp_path / "run", epochs=1, cluster=tfdistr.local_cluster(2))
+    with pytest.raises(ArgumentError, match=r"dropout.*random numbers(?s:.*)virtual_workers=2"):
+        tfdistr.replay(tmp_path / "run", 3, model, X, Y)
+
+
+def test_two_workers_are_replayed_by_one_up_to_rounding(tmp_path: Path) -> None:
+    train(tmp_path / "run", plain, epochs=1, cluster=tfdistr.local_cluster(2))
+    assert tfdistr.replay(tmp_path / "run", 12, plain, X, Y).difference < 1e-5
+
+
+def test_virtual_workers_give_the_same_bits_on_another_number_of_workers(tmp_path: Path) -> None:
+    train(tmp_path / "run", cluster=tfdistr.local_cluster(2), virtual_workers=4)
+    (ended,) = run_well("replayed.py", 1, [str(tmp_path / "run"), "42"])
+    assert json.loads(ended.output.splitlines()[-1]) == {"difference": 0.0, "first": 37, "rows": 8}
+
+
+def test_a_run_in_a_store(tmp_path: Path) -> None:
+    train("memory://bucket/replayed", plain, epochs=3)
+    again = tfdistr.replay("memory://bucket/replayed", 30, plain, X, Y)
+    assert again.difference == 0.0
+    assert again.run == "memory://bucket/replayed"
+    assert again.steps[-1]["step"] == 30

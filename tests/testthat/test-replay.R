@@ -1,0 +1,61 @@
+model <- function() {
+  keras3::keras_model_sequential(input_shape = 4L) |>
+    keras3::layer_dense(6, activation = "tanh") |>
+    keras3::layer_dropout(0.2) |>
+    keras3::layer_dense(1) |>
+    keras3::compile("sgd", "mse")
+}
+
+trained <- function(folder, ...) {
+  distributed_fit(
+    model, as.matrix(iris[1:4]), iris$Sepal.Length,
+    batch_size = 10, epochs = 2, seed = 3, run_dir = folder, checkpoint_every = "epoch", verbose = 0, ...
+  )
+}
+
+test_that("a step is made again, with tables, text and a plot", {
+  skip_if_not_installed("keras3")
+  folder <- withr::local_tempfile()
+  trained(folder)
+  again <- replay(folder, 20, model, as.matrix(iris[1:4]), iris$Sepal.Length)
+  expect_s3_class(again, "tfdistr_replay")
+  expect_identical(again$difference, 0)
+  expect_identical(again$rows$row, 1:10)
+  expect_equal(again$inputs[[1]][, 1], iris[again$rows$index, 1], tolerance = 1e-6)
+  expect_named(again$gradients, c("layer", "weight", "norm", "largest", "nan", "inf"))
+  expect_length(again$weights_before, 4L)
+  expect_null(again$cause)
+  expect_output(print(again), "Step 20 of ")
+  withr::local_pdf(NULL)
+  expect_invisible(plot(again))
+  later <- quote(replay(folder, 31, model, as.matrix(iris[1:4]), iris$Sepal.Length))
+  expect_error(eval(later), class = "tfdistr_error_argument")
+})
+
+test_that("a step that is no number names the row", {
+  skip_if_not_installed("keras3")
+  folder <- withr::local_tempfile()
+  x <- as.matrix(iris[1:4])
+  x[77, 2] <- NaN
+  suppressWarnings(distributed_fit(
+    model, x, iris$Sepal.Length,
+    batch_size = 10, epochs = 1, seed = 3, run_dir = folder, checkpoint_every = "epoch", verbose = 0
+  ))
+  again <- suppressWarnings(replay(folder, "nan", model, x, iris$Sepal.Length))
+  expect_identical(again$cause$where, "inputs")
+  expect_identical(again$rows$index[again$cause$rows], 77L)
+})
+
+test_that("two runs that are the same, and two that are not", {
+  skip_if_not_installed("keras3")
+  folders <- c(withr::local_tempfile(), withr::local_tempfile(), withr::local_tempfile())
+  trained(folders[[1]])
+  trained(folders[[2]])
+  trained(folders[[3]], shuffle = FALSE)
+  same <- bisect(folders[[1]], folders[[2]])
+  expect_null(same$step)
+  expect_output(print(same), "agree in all 30 steps")
+  other <- bisect(folders[[1]], folders[[3]], model, as.matrix(iris[1:4]), iris$Sepal.Length)
+  expect_identical(c(other$step, other$reason), c("1", "settings"))
+  expect_identical(other$differences, list(shuffle = c("True", "False")))
+})
