@@ -228,6 +228,29 @@ data_function <- function(fun) {
   }
 }
 
+# Whether the code of a function shows that it returns lists, the batches of a generator, and no dataset.
+is_generator <- function(fun) {
+  returned <- returned_code(body(fun))
+  made <- assigned(list(body(fun)))
+  named <- vapply(returned, is.symbol, NA)
+  returned[named] <- lapply(returned[named], \(name) made[[as.character(name)]])
+  any(vapply(returned, rlang::is_call, NA, "list"))
+}
+
+# The code of the values that code may return.
+returned_code <- function(code) {
+  inner <- if (!is.call(code)) {
+    NULL
+  } else if (rlang::is_call(code, "{") && length(code) > 1L) {
+    list(code[[length(code)]])
+  } else if (rlang::is_call(code, "if")) {
+    as.list(code)[-(1:2)]
+  } else if (rlang::is_call(code, c("return", "("), n = 1L)) {
+    list(code[[2L]])
+  }
+  if (is.null(inner)) list(code) else unlist(lapply(inner, returned_code), recursive = FALSE)
+}
+
 # A batch of a generator: an unnamed list is (x, y) or (x, y, sample_weight), anything else is x.
 python_batch <- function(batch) {
   if (!is.null(batch)) {

@@ -67,7 +67,8 @@
 #'   instead of the training.
 #' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
 #' @param shuffle Whether each epoch has its own order of the training examples.
-#' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number.
+#' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number or,
+#'   if `y` is a factor, by its level.
 #' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays; not with
 #'   `class_weight`.
 #' @param initial_epoch Number of the first epoch, counted from 1, as in keras3: the training continues there,

@@ -10,6 +10,9 @@
 #'   or a matrix with column names, the columns that the model was trained with are taken by their names.
 #'   Targets are ignored.
 #' @param ... Not used.
+#' @param type String: `"raw"`, the outputs as they are; `"class"`, a factor with the levels of the `y` of the
+#'   training; `"prob"`, a matrix with a column for each level; or `"numeric"`, a vector where an output has
+#'   one column. With several outputs, those whose `y` was no factor are numeric.
 #' @param batch_size Number of examples in a batch; `NULL` means 32, or the batches that `newdata` gives.
 #' @param steps Number of batches; by default all.
 #' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process.
@@ -17,7 +20,7 @@
 #'   and are never in memory together.
 #' @param output_format Format of these files: `"npy"` (of NumPy), or `"parquet"` (needs Python's pyarrow; R
 #'   reads them with the package arrow): a row for each example, a column for each output.
-#' @return An array, whose first dimension counts the examples, or a list of arrays for a model with several
+#' @return With `type = "raw"`, an array, whose first dimension counts the examples, or a list of arrays for a model with several
 #'   outputs. R has no integers of 64 bits: they become doubles, and above 2^53 they are an error. With
 #'   `output`: the paths of the files, in the order of the data.
 #' @section Errors: `tfdistr_error_argument` if the data does not fit the model;
@@ -36,15 +39,23 @@
 #' evaluate(fit, mtcars, mtcars$mpg / 20)
 #' @family functions for training
 #' @export
-predict.tfdistr_fit <- function(object, newdata, ..., batch_size = NULL, steps = NULL, cluster = NULL,
-                                output = NULL, output_format = "npy") {
+predict.tfdistr_fit <- function(object, newdata, ..., type = "raw", batch_size = NULL, steps = NULL,
+                                cluster = NULL, output = NULL, output_format = "npy") {
   rlang::check_dots_empty()
+  check_type(type, output)
   predicted <- use_fit(
     object, core()$predict, newdata, cluster,
     batch_size = batch_size, steps = steps, output = output, output_format = output_format, name = "newdata"
   )
+  levels <- if (type != "raw") core(convert = TRUE)$levels_of_outputs(python_fit(object), predicted)
   predicted <- with_conditions(values_for_r(predicted))
-  if (is.null(output)) predicted else paths(predicted)
+  if (!is.null(output)) {
+    paths(predicted)
+  } else if (type == "raw") {
+    predicted
+  } else {
+    outputs_as(type, predicted, levels)
+  }
 }
 
 paths <- function(found) {
@@ -84,14 +95,26 @@ evaluate <- function(object, ...) {
 
 #' @export
 evaluate.default <- function(object, ...) {
-  if (!isNamespaceLoaded("tensorflow")) {
+  method <- method_of_others("evaluate", object)
+  if (is.null(method)) {
     abort(
       "argument", "`object` must be a result of distributed_fit().",
       received = paste("an object of class", toString(class(object))),
       fix = "For a Keras model, use model$evaluate(), or attach keras3."
     )
   }
-  getExportedValue("tensorflow", "evaluate")(object, ...) # the generic of keras3
+  method(object, ...)
+}
+
+# The method of the generic of this name in another package. A call of that generic would find the default
+# method here again.
+method_of_others <- function(name, object) {
+  for (package in intersect(c("tensorflow", "generics"), loadedNamespaces())) {
+    for (class in class(object)) {
+      method <- utils::getS3method(name, class, optional = TRUE, envir = asNamespace(package))
+      if (!is.null(method)) return(method)
+    }
+  }
 }
 
 #' @rdname evaluate

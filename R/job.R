@@ -26,7 +26,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
       if (name %in% c("data", "validation")) value <- data_function(value)
       reticulate::r_to_py(recorded(value, errors))
     } else {
-      core()$FunctionByName(name)
+      core()$FunctionByName(name, name %in% c("data", "validation") && is_generator(value))
     }
   }
   callbacks <- function(value) {

@@ -3,6 +3,9 @@
 # The imported core, without and with conversion to R.
 doors <- new.env(parent = emptyenv())
 
+# The process that may use TensorFlow, if this one has used the core.
+user <- new.env(parent = emptyenv())
+
 # Recommends a Python to reticulate, without starting it. RETICULATE_PYTHON, use_python() and an active
 # virtual environment come before the Python that `make setup` recorded, and the environment of
 # install_tfdistr(). If there is none of them, reticulate makes an environment from py_require().
@@ -43,6 +46,7 @@ core <- function(convert = FALSE) {
   if (is.null(doors[[door]])) {
     first <- !length(ls(doors))
     if (first) import_core()
+    user$pid <- user$pid %||% Sys.getpid()
     doors[[door]] <- reticulate::import("tfdistr.bridge", convert = convert)
     if (first) {
       core()$ignore_sigpipe()
@@ -55,7 +59,20 @@ core <- function(convert = FALSE) {
       end_with_session()
     }
   }
+  if (user$pid != Sys.getpid()) refuse_fork()
   structure(list(module = doors[[door]]), class = "tfdistr_core")
+}
+
+# TensorFlow's threads do not survive a fork, such as that of mclapply(): the next call would never return.
+refuse_fork <- function() {
+  if ("tensorflow" %in% names(reticulate::import("sys")$modules)) {
+    abort(
+      "error", "Cannot use TensorFlow in a fork of a process that has loaded it.",
+      received = sprintf("process %d, a fork of %d, such as mclapply() makes", Sys.getpid(), user$pid),
+      fix = "Use new processes: parallel::makePSOCKcluster() and parLapply(), or future::plan(\"multisession\").",
+      call = NULL
+    )
+  }
 }
 
 # A name of the core. It is loaded by a call first: reticulate loses an interrupt that comes while Python

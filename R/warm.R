@@ -7,6 +7,7 @@ fork_server <- function(args = commandArgs(TRUE)) {
   end_at_quit() # here and not in each fork, as trace() collects garbage
   unlink(tempdir(), recursive = TRUE) # each fork makes a new one in its TMPDIR
   program <- as.character(reticulate::py_to_r(core()$serve(args[[1L]], as.integer(args[[2L]]))))
+  user$pid <- Sys.getpid() # of this fork, which the server has prepared
   tempdir(check = TRUE)
   suppressWarnings(rm(".Random.seed", envir = globalenv()))
   run_forked(program)

@@ -90,6 +90,7 @@ NAMES = {
     # Its result
     "fit_for_r": "jobs.values_for_r",
     "worker_columns": "jobs.values_for_r",
+    "levels_of_outputs": "jobs.values_for_r",
     "evaluate": "jobs.inference",
     "predict": "jobs.inference",
     # The values that R functions take to the workers

@@ -15,15 +15,31 @@ test_that("a compiled model goes to the workers, and has the result afterwards",
   expect_lt(tail(again$history$loss, 1L), tail(fit$history$loss, 1L))
 })
 
-test_that("a model with an R function cannot go", {
-  digits <- some_digits()
+test_that("a model with R code trains in this session, and only there", {
   keras <- reticulate::import("keras")
-  model <- small_model()
-  r_loss <- function(y_true, y_pred) keras$ops$mean(keras$ops$square(y_pred), axis = -1L)
-  model$compile("adam", r_loss)
-  expect_error(
-    distributed_fit(model, digits$x, digits$y, cluster = local_cluster(2)),
-    "Cannot serialize `model`.*Received: an R function \\(loss\\).*or pass a function that builds",
-    class = "tfdistr_error_argument"
-  )
+  tf <- reticulate::import("tensorflow")
+  loss <- function(y_true, y_pred) tf$reduce_mean((tf$cast(y_true, "float32") - y_pred)^2)
+  build <- function() {
+    model <- keras$Sequential(list(keras$Input(list(2L)), keras$layers$Dense(1L, kernel_initializer = "ones")))
+    model$compile("sgd", loss)
+    model
+  }
+  x <- matrix(1:20, 10) / 20
+  y <- matrix(1:10) / 10
+  train <- function(model, ...) distributed_fit(model, x, y, seed = 1, verbose = 0, ...)
+  model <- build()
+  fit <- train(model, epochs = 2)
+  by_function <- train(build, epochs = 2)
+  expect_identical(fit$history, by_function$history)
+  expect_identical(model$get_weights(), by_function$model$get_weights())
+  expect_identical(evaluate(fit, x, y), evaluate(by_function, x, y))
+  expect_length(train(fit, epochs = 3, initial_epoch = 3)$history$loss, 1L)
+  refused <- function(...) {
+    error <- expect_error(train(model, ...), class = "tfdistr_error_argument")
+    expect_match(conditionMessage(error), "it has R code.*Received: an R function or class \\(loss\\).*Pass the function")
+  }
+  refused(cluster = local_cluster(2))
+  refused(virtual_workers = 2)
+  refused(strategy = "mirrored")
+  expect_error(compare_strategies(model, x, y), "it has R code", class = "tfdistr_error_argument")
 })

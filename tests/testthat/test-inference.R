@@ -226,6 +226,48 @@ test_that("batches of a generator have the columns and the classes of the first 
   expect_equal(later, fit$history$val_loss[[2L]], tolerance = 1e-6)
 })
 
+test_that("evaluate() of other objects finds the methods of other packages", {
+  skip_if_not_installed("generics")
+  table <- asNamespace("generics")[[".__S3MethodsTable__."]]
+  registerS3method("evaluate", "tfdistr_other", function(object, ...) "found", asNamespace("generics"))
+  withr::defer(rm("evaluate.tfdistr_other", envir = table))
+  expect_identical(evaluate(structure(1, class = c("more", "tfdistr_other"))), "found")
+  expect_error(evaluate(structure(1, class = "none")), "an object of class none", class = "tfdistr_error_argument")
+})
+
+test_that("factors come out as factors, and weigh classes by their levels", {
+  keras <- reticulate::import("keras")
+  pets <- factor(rep(c("cat", "dog", "owl"), 20))
+  fit <- distributed_fit(model, x, pets, seed = 1, verbose = 0, class_weight = c(owl = 3, cat = 1))
+  by_number <- distributed_fit(model, x, pets, seed = 1, verbose = 0, class_weight = list("2" = 3))
+  expect_identical(fit$history, by_number$history)
+  raw <- predict(fit, x)
+  expect_identical(predict(fit, x, type = "prob"), `colnames<-`(raw, levels(pets)))
+  expect_identical(predict(fit, x, type = "class"), factor(levels(pets)[max.col(raw)], levels(pets)))
+  expect_identical(predict(fit, x, type = "numeric"), raw)
+  refused <- function(code, ...) {
+    error <- expect_error(code, class = "tfdistr_error_argument")
+    for (part in c(...)) expect_match(conditionMessage(error), part, fixed = TRUE)
+  }
+  refused(distributed_fit(model, x, pets, class_weight = c(fox = 3, cat = 1)), "'fox', where the classes are 'cat'")
+  refused(predict(fit, x, type = "classes"), "must be \"raw\"", "Received: \"classes\"")
+  refused(predict(fit, x, type = "class", output = tempfile()), "Received: type = \"class\"")
+  numbers <- distributed_fit(model, x, as.integer(pets) - 1L, seed = 1, verbose = 0)
+  refused(predict(numbers, x, type = "prob"), "needs a fit whose `y` had classes")
+})
+
+test_that("each of several outputs has its own classes", {
+  values <- matrix(c(0.1, 0.8, 0.9, 0.2), 2)
+  by <- function(type, levels) outputs_as(type, list(kind = values, size = matrix(1:2), old = matrix(0:1)), levels)
+  levels <- list(c("a", "b"), NULL, c("no", "yes"))
+  expected <- list(kind = factor(c("b", "a")), size = 1:2, old = factor(c("no", "yes")))
+  expect_identical(by("class", levels), expected)
+  expect_identical(by("prob", levels)$old, matrix(c(1, 0, 0, 1), 2, dimnames = list(NULL, c("no", "yes"))))
+  one <- function(value, ...) outputs_as("class", value, c("no", "yes"), ...)
+  expect_error(one(matrix(-2)), "must be probabilities.*Received: values from -2 to -2")
+  expect_error(one(matrix(1, 2, 3)), "must be a column for each class.*Received: \\[2, 3\\]")
+})
+
 test_that("set.seed() determines the seed that is not given", {
   withr::local_preserve_seed()
   seed_after <- function(seed) {

@@ -5,6 +5,15 @@ fresh_session <- function(code, python = NA) {
   system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", "-e", shQuote(code)), stdout = TRUE)
 }
 
+test_that("a fork of a process that has loaded TensorFlow gets an error", {
+  skip_on_os("windows")
+  reticulate::import("tensorflow")
+  forked <- function() parallel::mccollect(parallel::mcparallel(steps_per_epoch(10, 5)))[[1L]]
+  failed <- suppressWarnings(forked())
+  expect_s3_class(failed, "try-error")
+  expect_match(failed, sprintf("Cannot use TensorFlow in a fork.*a fork of %d", Sys.getpid()))
+})
+
 test_that("tfdistr_config() says what is used, and where it comes from", {
   config <- tfdistr_config()
 
@@ -73,10 +82,10 @@ test_that("a tfdistr of another version in this Python is an error that says wha
 test_that("another tfdistr that was imported first is noticed", {
   output <- fresh_session(
     paste(
-      "library(tfdistr)",
       "reticulate::py_run_string('import sys, types')",
       "reticulate::py_run_string('m = types.ModuleType(\"tfdistr\"); m.__version__ = \"0.0.1\"')",
       "reticulate::py_run_string('sys.modules[\"tfdistr\"] = m')",
+      "library(tfdistr)",
       "cat(tryCatch(tfdistr_config(), tfdistr_error_version = conditionMessage))",
       sep = "; "
     ),
@@ -186,7 +195,7 @@ test_that("install_tfdistr() takes a version of TensorFlow", {
 test_that("a version that is not supported is one error", {
   refused <- function(fake, call) {
     caught <- sprintf("cat(tryCatch(%s, tfdistr_error_version = conditionMessage))", call)
-    code <- sprintf("library(tfdistr); reticulate::py_run_string(%s); %s", shQuote(fake), caught)
+    code <- sprintf("reticulate::py_run_string(%s); library(tfdistr); %s", shQuote(fake), caught)
     paste(fresh_session(code, python = reticulate::py_config()$python), collapse = "\n")
   }
   expect_match(

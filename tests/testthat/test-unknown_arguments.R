@@ -11,6 +11,7 @@ test_that("an unknown name, and an argument without a name, are refused", {
   refused(distributed_fit(small_model, x, epoch = 3), "no argument `epoch`.", "Write epochs.")
   refused(distributed_fit(small_model, x, zzz = 3), "no argument `zzz`.", "Its arguments are model, x, y,")
   refused(distributed_fit(small_model, x, 1, 32), "after `y` must be named", "Write batch_size = ...")
+  refused(distributed_fit(small_model, x, workers = 2), "Pass cluster = local_cluster(workers = 2).")
   refused(compare_strategies(small_model, x, 1, 32), "arguments must be named", "Write epochs = 3")
   refused(local_cluster(2, core_per_worker = 1), "`core_per_worker`.", "Write cores_per_worker.")
   refused(local_cluster(2, 1), "after `workers` must be named", "Write ps = ...")

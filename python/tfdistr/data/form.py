@@ -77,6 +77,22 @@ class Form:
             others[0] = self.coded(others[0], "y" if name == "x" else name)
         return [self.inputs(x, name), *others]
 
+    def weights(self, weights: Any) -> Any:
+        """Return the weights of classes by number, where they are given by the names of the only target."""
+        names = self.levels.get("")
+        if names is None or not isinstance(weights, Mapping) or not all(isinstance(w, str) for w in weights):
+            return weights
+        if any(name not in names for name in weights):
+            if all(name.isdecimal() for name in weights):
+                return weights  # they are numbers
+            unknown = [name for name in weights if name not in names]
+            raise ArgumentError(
+                "`class_weight` must name classes of `y`.",
+                received=f"{_listed(unknown)}, where the classes are {_listed(names)}",
+                fix=f"Pass class_weight={{{names[0]!r}: 2.0}}, for example.",
+            )
+        return {names.index(name): weight for name, weight in weights.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the form in JSON types."""
         levels = {f"y{path}": list(names) for path, names in self.levels.items()}

@@ -11,11 +11,13 @@ from tfdistr.jobs.on_cluster import fit_on_cluster
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.stored_run import open_run
-from tfdistr.jobs.strategies import STRATEGIES, as_strategy
+from tfdistr.jobs.strategies import STRATEGIES, MultiWorkerMirrored, as_strategy
+from tfdistr.jobs.strategies.base import Destination
 from tfdistr.rendezvous.pods import run_dir_of_pod
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import TrainingArguments, make_job
 from tfdistr.training.model_copies.given_model import as_model_factory, callers_model, check_copy
+from tfdistr.training.model_copies.in_place import ModelInPlace
 from tfdistr.training.recovery_options import as_failures, check_recovery
 from tfdistr.training.step_times import note_call
 from tfdistr.utils.arguments import check_optional_path
@@ -79,6 +81,9 @@ def run_fit(
     )  # fmt: skip
     chosen.check_job(job)
     check_copy(job)
+    alone = place == Destination(1) and chosen.name == MultiWorkerMirrored.name
+    if isinstance(job.model, ModelInPlace) and not (alone and job.virtual_workers is None):
+        job.model.refuse()
     _check_elastic(job, cluster)
     if place.backend is None:
         import_tensorflow()

@@ -52,6 +52,17 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
     }
 
 
+def levels_of_outputs(result: FitResult, outputs: Any) -> Any:
+    """Return the names of the classes of each output of a model, in the structure of the outputs."""
+    levels = {path: list(names) for path, names in result._form.levels.items()}
+    if isinstance(outputs, Mapping):
+        return {name: levels.get(f"[{name!r}]") for name in outputs}
+    if isinstance(outputs, list | tuple):
+        names = result.model.output_names
+        return [levels.get(f"[{at}]", levels.get(f"[{names[at]!r}]")) for at in range(len(outputs))]
+    return levels.get("") or (next(iter(levels.values())) if len(levels) == 1 else None)
+
+
 def _params_in_r(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers of a job as R counts: its first epoch has the number 1."""
     return {**params, "initial_epoch": params["initial_epoch"] + 1}

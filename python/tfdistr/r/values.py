@@ -146,8 +146,22 @@ def refuse_encoding(name: str, shown: str) -> NoReturn:
     )
 
 
+# What distributed_fit() has not as an argument, but as a part of one.
+_ELSEWHERE = {
+    "workers": "cluster=local_cluster(workers=2)",
+    "communication": "strategy=multi_worker_mirrored(communication='ring')",
+    "devices": "strategy=mirrored(devices=...)",
+    "max_restarts": "failures=on_failure(max_restarts=3)",
+    "step_timeout": "failures=on_failure(step_timeout=600)",
+}
+
+
 def refuse_unknown(function: str, name: str, known: Sequence[str]) -> NoReturn:
     """Refuse an argument that an R function has caught by its dots; ``known`` are those that it has."""
+    if function == "distributed_fit" and name in _ELSEWHERE:
+        raise ArgumentError(
+            f"{function}() has no argument `{name}`.", received=name, fix=f"Pass {_ELSEWHERE[name]}."
+        )
     longer = [one for one in known if one.startswith(name)]
     near = longer or difflib.get_close_matches(name, known, n=1)
     raise ArgumentError(

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.form import Form
 from tfdistr.data.order.steps import steps_per_epoch as count_steps
-from tfdistr.data.pipeline.batch_objects import GivenDataset
+from tfdistr.data.pipeline.batch_objects import GivenDataset, needs_steps
 from tfdistr.data.source import Arrays, Source, form_of, gives_batches, make_source
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual import check_virtual_workers
@@ -89,6 +89,8 @@ def make_job(
     if arguments.get("class_weight") is not None:
         _check_no_weights(sample_weight)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)
+    if "class_weight" in arguments:
+        arguments["class_weight"] = form_of(data).weights(arguments["class_weight"])
     data, validation = _split(data, _validation(validation_data, form_of(data)), validation_split)
     if gives_batches(data) and batch_size is not None:
         raise _batches_have_sizes(batch_size)
@@ -120,6 +122,8 @@ def make_job(
         )
     _check_drop_remainder(job)
     _check_epochs(job)
+    if num_workers > 1:
+        _check_steps(job)
     return job
 
 
@@ -165,6 +169,15 @@ def _check_drop_remainder(job: Job) -> None:
         )
     if isinstance(job.data, Arrays):
         count_steps(job.data.examples, job.batch_size, drop_remainder=True)
+
+
+def _check_steps(job: Job) -> None:
+    """Check that the workers will know the number of batches of a generator."""
+    of_fit = job.task == "fit"
+    given = (("x", job.data, job.steps_per_epoch), ("validation_data", job.validation, job.validation_steps))
+    for name, source, steps in given if job.task != "predict" else ():
+        if isinstance(source, FunctionByName) and source.generates and steps is None:
+            raise needs_steps(name, None if of_fit else "steps")
 
 
 def _check_epochs(job: Job) -> None:

@@ -220,6 +220,11 @@ def _required(node: ast.AST | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FunctionByName:
-    """A placeholder in a job. A worker of the other language replaces it by the function of this name."""
+    """A placeholder in a job. A worker of the other language replaces it by the function of this name.
+
+    Args:
+        generates: Whether the function is known to return a batch at each call, and no dataset.
+    """
 
     name: str
+    generates: bool = False

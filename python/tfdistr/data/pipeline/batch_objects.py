@@ -126,6 +126,16 @@ class Pull:
             yield batch
 
 
+def needs_steps(name: str, argument: str | None = None) -> ArgumentError:
+    """Return the error for a generator, the argument ``name``: workers must know its number of batches."""
+    argument = argument or ("validation_steps" if name == "validation_data" else "steps_per_epoch")
+    return ArgumentError(
+        f"Several workers need `{argument}`, the number of batches of an epoch.",
+        received=f"`{name}` yields batches one after the other, and {argument} is not set",
+        fix=f"Pass {argument}=100, for example.",
+    )
+
+
 def is_py_dataset(value: Any) -> bool:
     """Return whether a value is a ``keras.utils.PyDataset``."""
     keras = sys.modules.get("keras")  # it has been imported where there is one

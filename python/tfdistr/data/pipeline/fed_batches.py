@@ -15,7 +15,14 @@ from tfdistr.data.form import Form
 from tfdistr.data.order.context import WorkerContext, reading_of
 from tfdistr.data.order.shard import check_rows, take_rows
 from tfdistr.data.order.shuffle_order import Order
-from tfdistr.data.pipeline.batch_objects import GivenBatches, Pull, count_batches, is_py_dataset, pass_of
+from tfdistr.data.pipeline.batch_objects import (
+    GivenBatches,
+    Pull,
+    count_batches,
+    is_py_dataset,
+    needs_steps,
+    pass_of,
+)
 from tfdistr.data.pipeline.index_batches import batch_type
 from tfdistr.data.source import as_arrays
 from tfdistr.data.trees import Array
@@ -139,12 +146,7 @@ def fed_batches(
     again = not isinstance(call, GivenBatches) and not isinstance(made, Pull)  # a new one for each pass
     if steps is None and context.num_workers > 1:
         if not again:
-            argument = "validation_steps" if name == "validation_data" else "steps_per_epoch"
-            raise ArgumentError(
-                f"Several workers need `{argument}`, the number of batches of an epoch.",
-                received=f"`{name}` yields batches one after the other, and {argument} is not set",
-                fix=f"Pass {argument}=100, for example.",
-            )
+            raise needs_steps(name)
         with tf_internals.undisturbed_random_numbers():  # one worker does not count
             steps = FedBatches(lambda number: iter(call()), context, endless=False).count()
     unread = [made]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.errors import ArgumentError
+from tfdistr.training.model_copies.in_place import ModelInPlace
 from tfdistr.training.model_copies.refusals import cannot_rebuild, cannot_serialize, has_lambda, refuse
 from tfdistr.utils.disk import BEFORE_START, writing
 
@@ -154,14 +155,21 @@ def _quiet(warning: str) -> Iterator[None]:
 
 
 def given(model: Any) -> Any:
-    """Return ``GivenModel`` for a Keras model; other values stay unchanged."""
+    """Return ``GivenModel`` for a Keras model, or the model in place; other values stay unchanged."""
     keras = sys.modules.get("keras")  # it has been imported where there is a model
-    return GivenModel(model) if keras is not None and isinstance(model, keras.Model) else model
+    if keras is None or not isinstance(model, keras.Model):
+        return model
+    from tfdistr import tf_internals
+
+    place = tf_internals.function_of_r(model)
+    return GivenModel(model) if place is None else ModelInPlace(model, place)
 
 
 def as_model_factory(model: Any) -> Any:
     """Return a function that copies a Keras model, which itself does not change; other values unchanged."""
     made = given(model)
+    if isinstance(made, ModelInPlace) and made is not model:
+        made.refuse()
     return made.without_original() if isinstance(made, GivenModel) else made
 
 
@@ -207,8 +215,6 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
     import cloudpickle
     import keras
 
-    from tfdistr import tf_internals
-
     parts = {}
     for found in objects:
         part = found if isinstance(found, FunctionType | type) else type(found)
@@ -219,9 +225,6 @@ def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
             cloudpickle.dumps(part)
         except Exception as error:  # the pickling code of an object can raise anything
             what = f"the {'class' if isinstance(part, type) else 'function'} {part.__name__!r} of {module}"
-            place = tf_internals.function_of_r(model)
-            if place is not None:
-                what = f"an R function ({place})"
             raise cannot_serialize(f"{what}, which cannot be pickled: {error}") from error
         parts[keras.saving.get_registered_name(part)] = part
     return parts
