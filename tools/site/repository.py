@@ -15,6 +15,7 @@ TEXTS = {
     "news.md": "NEWS.md",
     "contributing.md": "CONTRIBUTING.md",
     "guides/tfdistr.md": "vignettes/tfdistr.Rmd",
+    "guides/tidymodels.md": "vignettes/tidymodels.Rmd",
     "guides/custom-loop.md": "vignettes/custom-loop.Rmd",
     "guides/custom-loop-python.md": "vignettes/custom-loop-python.Rmd",
 }
