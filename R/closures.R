@@ -27,6 +27,18 @@ restore_functions <- function(captured) {
   captured$functions
 }
 
+# The bytes of each variable that captured functions take along, by its name.
+sizes_of_variables <- function(captured) {
+  variables <- captured$globals
+  for (env in lapply(Filter(is.function, captured$functions), environment)) {
+    while (!is_shared(env) && !identical(env, globalenv())) {
+      variables <- c(variables, mget(ls(env), env))
+      env <- parent.env(env)
+    }
+  }
+  vapply(variables, function(value) as.numeric(utils::object.size(value)), 0)
+}
+
 # The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
 # values of variables in the global environment, or in a database that attach() put behind it; `of_packages`
 # has the names of variables for each package.
@@ -166,7 +178,12 @@ copy_value <- function(value, used, done = rlang::env(frames = list(), copies = 
   if (is_python(value)) {
     return(value)
   }
-  if (typeof(value) == "closure" || inherits(value, "formula")) {
+  if (typeof(value) == "closure") {
+    # A new closure: serialize() writes the marks by which R compiles a function that is called again.
+    copy <- rlang::new_function(formals(value), body(value), copy_frame(environment(value), used, done))
+    attributes(copy) <- attributes(value)
+    value <- copy
+  } else if (inherits(value, "formula")) {
     environment(value) <- copy_frame(environment(value), used, done)
   } else if (is.list(value) && !is.data.frame(value)) {
     copy <- lapply(unclass(value), copy_value, used, done)

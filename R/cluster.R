@@ -97,8 +97,8 @@ cluster_from_env <- function() {
 #' @param start_timeout Seconds until every worker must have joined the cluster; by default 300.
 #' @param heartbeat_timeout Seconds without a heartbeat after which a worker counts as lost: it is stopped, or
 #'   its machine or network has failed.
-#' @return A Python object of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPUs
-#'   of each worker. Another R session cannot have it: call the function there.
+#' @return A list of class `tfdistr_local_cluster` with these values, `fewest`, and `gpus`, the GPUs of each
+#'   worker. It can be saved, with the values of `env`, and used in another R session.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if this machine has too
 #'   few cores or GPUs.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
@@ -111,13 +111,10 @@ local_cluster <- function(workers = NULL, ..., ps = 0, cores_per_worker = NULL, 
   new_cluster("local_cluster", ...)
 }
 
-# A cluster: the Python object that the core makes, with the classes of its R methods.
 new_cluster <- function(name, ..., call = rlang::caller_env(), of = rlang::caller_fn()) {
   refuse_dots(name, ..., call = call)
   with_conditions(call = call, reload_environ())
-  made <- call_core(name, call = call, of = of)
-  class(made) <- c(paste0("tfdistr_", name), "tfdistr_cluster", class(made))
-  made
+  new_description(name, c(paste0("tfdistr_", name), "tfdistr_cluster"), call, of)
 }
 
 #' TF_CONFIG for a session or a process
@@ -213,18 +210,10 @@ format.tfdistr_cluster_plan <- function(x, ...) {
 }
 
 #' @export
-format.tfdistr_cluster <- function(x, ...) {
-  strsplit(reticulate::py_str(x), "\n", fixed = TRUE)[[1L]]
-}
-
-#' @export
 print.tfdistr_cluster_config <- function(x, ...) print_lines(x)
 
 #' @export
 print.tfdistr_cluster_plan <- function(x, ...) print_lines(x)
-
-#' @export
-print.tfdistr_cluster <- function(x, ...) print_lines(x)
 
 print_lines <- function(x) {
   cli::cat_line(format(x))

@@ -29,8 +29,8 @@
 #' @param warm Whether workers are forks of a fork server; see [local_cluster()]. The first job starts a fork
 #'   server on each host, by ssh.
 #' @inheritParams local_cluster
-#' @return A Python object of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on
-#'   all hosts. Another R session cannot have it: call the function there.
+#' @return A list of class `tfdistr_ssh_cluster` with these values, and `workers`, their number on all hosts.
+#'   It can be saved, with the values of `env`, and used in another R session.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `workers` and
 #'   `workers_per_host` contradict each other.
 #' @seealso [doctor()], which looks at hosts.

@@ -35,8 +35,8 @@
 #'   its start until every worker must have joined the cluster. By default the job may wait for any time, and
 #'   the workers have 300 seconds.
 #' @inheritParams local_cluster
-#' @return A Python object of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on
-#'   all nodes. Another R session cannot have it: call the function there.
+#' @return A list of class `tfdistr_slurm_cluster` with these values, and `workers`, their number on all
+#'   nodes. It can be saved, with the values of `env`, and used in another R session.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, if `workers` and
 #'   `workers_per_host` contradict each other, or if `nodes` is left out outside an allocation.
 #' @seealso [local_cluster()], for workers on this machine.
@@ -80,8 +80,8 @@ slurm_cluster <- function(nodes = NULL, ..., workers = NULL, workers_per_host = 
 #'   every worker must have joined the cluster. By default the workers wait for other jobs for any time, a
 #'   cluster whose nodes are too small is refused at once, and the workers have 300 seconds to join.
 #' @inheritParams local_cluster
-#' @return A Python object of class `tfdistr_ray_cluster` with these values, and `workers`, their number.
-#'   Another R session cannot have it: call the function there.
+#' @return A list of class `tfdistr_ray_cluster` with these values, and `workers`, their number. It can be
+#'   saved, with the values of `env`, and used in another R session.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @seealso [local_cluster()], for workers on this machine.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))

@@ -43,24 +43,25 @@ compare_strategies <- function(model, x, y = NULL, ..., strategies = c("one_devi
   record <- new.env()
   compared <- with_conditions(record = record, {
     if (is_python(model)) model <- core()$as_model_factory(model)
+    made <- lapply(strategies, plain_argument)
     train <- function(given) {
       given <- utils::modifyList(utils::modifyList(list(verbose = 0), arguments, keep.null = TRUE), given)
-      given$strategy <- strategy_of_r(given$strategy, strategies)
+      given$strategy <- strategy_of_r(given$strategy, made, strategies)
       do.call(distributed_fit, c(list(model, x, y), given), quote = TRUE)
     }
     core(convert = TRUE)$compare(
       trainer(train, record),
-      strategies = strategies, workers = as.list(workers), epochs = epochs, env = as_mapping(env),
+      strategies = made, workers = as.list(workers), epochs = epochs, env = as_mapping(env),
       arguments = as.list(names(arguments)), words = function(error) conditionMessage(record$condition)
     )
   })
   structure(frame_of(compared$columns()), class = c("tfdistr_comparison", "data.frame"))
 }
 
-# The strategy of the user that the core gives back: it has the R function of model_parallel().
-strategy_of_r <- function(given, strategies) {
+# The strategy of the user for the object of the core: it has the R function of model_parallel().
+strategy_of_r <- function(given, made, strategies) {
   same <- function(strategy) is_python(strategy) && reticulate::py_id(strategy) == reticulate::py_id(given)
-  if (is_python(given)) Find(same, strategies) %||% given else given
+  if (is_python(given)) strategies[[Position(same, made)]] else given
 }
 
 #' @rdname compare_strategies

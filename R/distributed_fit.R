@@ -198,7 +198,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   reload_environ()
   earlier <- if (inherits(model, "tfdistr_fit")) model
   if (!is.null(earlier)) model <- model_function(earlier) %||% python_fit(earlier)
-  placement <- attr(strategy, "placement")
+  placement <- attr(strategy, "arguments")$placement
   if (!is.null(cluster)) callbacks <- callbacks_for_workers(callbacks, code, rlang::caller_env())
   by_code <- inherits(callbacks, "tfdistr_callback_code")
   functions <- list(
@@ -231,7 +231,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
     arguments[names(converted)] <- converted
     arguments <- c(list(job$caller(drawn)), arguments)
     result <- withr::with_preserve_seed(do.call(core(convert = TRUE)$run_fit, arguments, quote = TRUE))
-    new_fit(result, model, job$errors)
+    new_fit(result, model, job$errors, own_dir = !is.null(run_dir))
   })
 }
 

@@ -9,11 +9,13 @@
 #' @param newdata Inputs, in one of the forms that `x` of [distributed_fit()] may have. Of a data frame,
 #'   or a matrix with column names, the columns that the model was trained with are taken by their names.
 #'   Targets are ignored.
+#' @param x The same as `newdata`, by the name that Keras has.
 #' @param ... Not used.
 #' @param type String: `"raw"`, the outputs as they are; `"class"`, a factor with the levels of the `y` of the
 #'   training; `"prob"`, a matrix with a column for each level; or `"numeric"`, a vector where an output has
 #'   one column. With several outputs, those whose `y` was no factor are numeric.
 #' @param batch_size Number of examples in a batch; `NULL` means 32, or the batches that `newdata` gives.
+#' @param verbose 0 (silent), or as in [distributed_fit()].
 #' @param steps Number of batches; by default all.
 #' @param cluster Where to compute: [local_cluster()] or another cluster; by default this process.
 #' @param output String: a new or empty folder. The outputs are written there, in files of about 64 MiB each,
@@ -39,12 +41,13 @@
 #' evaluate(fit, mtcars, mtcars$mpg / 20)
 #' @family functions for training
 #' @export
-predict.tfdistr_fit <- function(object, newdata, ..., type = "raw", batch_size = NULL, steps = NULL,
-                                cluster = NULL, output = NULL, output_format = "npy") {
+predict.tfdistr_fit <- function(object, newdata, ..., x, type = "raw", batch_size = NULL, verbose = 0,
+                                steps = NULL, cluster = NULL, output = NULL, output_format = "npy") {
   rlang::check_dots_empty()
+  if (rlang::check_exclusive(newdata, x) == "x") newdata <- x
   check_type(type, output)
   predicted <- use_fit(
-    object, core()$predict, newdata, cluster,
+    object, core()$predict, newdata, cluster, verbose,
     batch_size = batch_size, steps = steps, output = output, output_format = output_format, name = "newdata"
   )
   levels <- if (type != "raw") core(convert = TRUE)$levels_of_outputs(python_fit(object), predicted)
@@ -122,10 +125,10 @@ method_of_others <- function(name, object) {
 #' @rawNamespace S3method(generics::evaluate, tfdistr_fit)
 #' @rawNamespace S3method(tensorflow::evaluate, tfdistr_fit)
 evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = NULL,
-                                 steps = NULL, cluster = NULL) {
+                                 verbose = 0, steps = NULL, cluster = NULL) {
   rlang::check_dots_empty()
   metrics <- use_fit(
-    object, core(convert = TRUE)$evaluate, x, cluster,
+    object, core(convert = TRUE)$evaluate, x, cluster, verbose,
     y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
     batch_size = batch_size, steps = steps
   )
@@ -133,9 +136,11 @@ evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL,
 }
 
 # Calls a function of the core, `use`, with a fit and data.
-use_fit <- function(fit, use, data, cluster, ..., name = "x", call = rlang::caller_env()) {
+use_fit <- function(fit, use, data, cluster, verbose, ..., name = "x", call = rlang::caller_env()) {
+  display <- make_display(verbose)
+  on.exit(display$close())
   reload_environ()
-  job <- new_job(list(model = model_function(fit), data = data), cluster, make_display(0))
+  job <- new_job(list(model = model_function(fit), data = data), cluster, display)
   with_conditions(record = job$errors, call = call, {
     x <- job$part(data, "data", function(value) python_inputs(value, name, call))
     withr::with_preserve_seed(

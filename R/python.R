@@ -93,11 +93,22 @@ refuse_fork <- function() {
 
 # Calls a function of the core with the arguments of the R function that calls this, by their names.
 call_core <- function(name, convert = TRUE, call = rlang::caller_env(), of = rlang::caller_fn()) {
-  arguments <- mget(as.character(setdiff(names(formals(of)), "...")), envir = call)
-  mappings <- intersect(c("env", "options", "resources_per_worker", "runtime_env"), names(arguments))
+  call_with_arguments(name, arguments_of(of, call), convert, call)
+}
+
+arguments_of <- function(of, call) {
+  mget(as.character(setdiff(names(formals(of)), "...")), envir = call)
+}
+
+call_with_arguments <- function(name, arguments, convert = TRUE, call = rlang::caller_env()) {
+  mappings <- intersect(
+    c("env", "options", "resources_per_worker", "runtime_env", "placement"), names(arguments)
+  )
   texts <- intersect(c("hosts", "setup", "devices"), names(arguments))
   arguments[mappings] <- lapply(arguments[mappings], as_mapping)
   arguments[texts] <- lapply(arguments[texts], as_texts)
+  # The job takes the function to the workers.
+  if (is_r_function(arguments$placement)) arguments$placement <- core()$FunctionByName("placement")
   with_conditions(call = call, do.call(do.call("$", list(core(convert), name)), arguments, quote = TRUE))
 }
 
@@ -106,6 +117,8 @@ call_core <- function(name, convert = TRUE, call = rlang::caller_env(), of = rla
 plain_argument <- function(value) {
   if (is_python(value) || is.function(value) || is.null(value) || is.environment(value)) {
     value
+  } else if (inherits(value, "tfdistr_description")) {
+    python_description(value)
   } else if (inherits(value, "AsIs")) {
     plain_argument(unclass(value))
   } else if (is.list(value) && !is.object(value)) {

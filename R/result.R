@@ -1,14 +1,17 @@
 # The result of distributed_fit(). In Python: jobs/result.py.
 
 # result: The result of the core. model: The model function, if R has made the model. errors: Where
-# `recorded()` keeps the errors of the model function.
-new_fit <- function(result, model = NULL, errors = NULL) {
+# `recorded()` keeps the errors of the model function. own_dir: Whether the user has chosen the run directory.
+new_fit <- function(result, model = NULL, errors = NULL, own_dir = FALSE) {
   session <- rlang::env(result = result, errors = errors)
   if (is_r_function(model)) {
     # saveRDS() leaves it out: it may hold much more than the model needs.
     session$model <- rlang::new_weakref(session, model)
   }
-  parts <- core(convert = TRUE)$fit_for_r(result)
+  # saveRDS() leaves out times, processes and temporary folders: the same job gives the same file.
+  session$parts <- rlang::new_weakref(session, core(convert = TRUE)$fit_for_r(result))
+  lasting <- core(convert = TRUE)$without_run(result, run_dir = own_dir)
+  parts <- core(convert = TRUE)$fit_for_r(lasting)
   structure(
     list(
       history = lapply(parts$history, values_by_epoch),
@@ -17,11 +20,17 @@ new_fit <- function(result, model = NULL, errors = NULL) {
       workers = frame_of(parts$workers),
       run_dir = parts$run_dir
     ),
-    parts = parts[c("text", "long", "wide", "times", "time_lines", "bottleneck")],
+    parts = parts,
     session = session,
-    saved = save_fit(result, model),
+    saved = save_fit(lasting, model),
     class = "tfdistr_fit"
   )
+}
+
+# What the core says of a fit; in the session that has trained it, with its times.
+parts_of <- function(fit) {
+  here <- attr(fit, "session")$parts
+  (if (!is.null(here)) rlang::wref_value(here)) %||% attr(fit, "parts")
 }
 
 # The values of a metric, one for each epoch: a numeric vector, or a matrix with a row for each epoch if the
@@ -38,10 +47,24 @@ save_fit <- function(result, model) {
       bytes <- core()$fit_to_bytes(result, with_recipe = !of_r)
       # R gets a raw vector from a bytearray only.
       raw <- reticulate::py_to_r(reticulate::import_builtins(convert = FALSE)$bytearray(bytes))
-      list(bytes = raw, functions = if (of_r) pack_functions(list(model = model)))
+      functions <- if (of_r) pack_functions(list(model = model))
+      warn_of_size(sum(lengths(functions)), model)
+      list(bytes = raw, functions = functions)
     },
     error = function(error) list(error = conditionMessage(error))
   )
+}
+
+# Warns where a result is large because of what its model function uses.
+warn_of_size <- function(bytes, model, limit = 1e8) {
+  if (bytes > limit) {
+    largest <- utils::head(sort(sizes_of_variables(capture_functions(list(model = model))), TRUE), 1L)
+    warn_user(paste0(
+      sprintf("The model function takes %.0f MB to workers and into saveRDS() of the result", bytes / 1e6),
+      sprintf(", of which `%s` has %.0f MB", names(largest), largest / 1e6),
+      ". If the model needs only a part of it, compute that part outside of the function."
+    ))
+  }
 }
 
 # The result of the core. After readRDS() it is made of the bytes.
@@ -100,21 +123,27 @@ trained_model <- function(fit) {
 
 #' @export
 `$.tfdistr_fit` <- function(x, name) {
-  if (name == "model") {
-    trained_model(x)
-  } else {
+  switch(name,
+    model = trained_model(x),
+    workers = frame_of(parts_of(x)$workers),
+    run_dir = parts_of(x)$run_dir,
     .subset2(x, name)
+  )
+}
+
+#' @export
+`[[.tfdistr_fit` <- function(x, i, exact = TRUE) {
+  name <- if (is.numeric(i) && length(i) == 1L) names(x)[i] else i
+  if (rlang::is_string(name, c("model", "workers", "run_dir"))) {
+    do.call("$", list(x, name))
+  } else {
+    .subset2(x, i, exact = exact)
   }
 }
 
 #' @export
-`[[.tfdistr_fit` <- function(x, i) {
-  if (identical(i, "model")) x$model else .subset2(x, i)
-}
-
-#' @export
 print.tfdistr_fit <- function(x, ...) {
-  cli::cat_line(attr(x, "parts")$text)
+  cli::cat_line(parts_of(x)$text)
   invisible(x)
 }
 
@@ -122,14 +151,16 @@ print.tfdistr_fit <- function(x, ...) {
 #'
 #' * `summary()`: summarize a result: what was trained, where the time of each worker went, and the
 #'   bottleneck.
-#' * `plot()`: plot the history: one panel for each metric, with training and validation. It uses ggplot2 if
-#'   this is installed, else base graphics. `autoplot()` of ggplot2 returns that plot.
+#' * `plot()`: plot the history: one panel for each metric, with training and validation. It returns a plot of
+#'   ggplot2, as `autoplot()` does, if this is installed; else it draws with base graphics.
 #' * `as.data.frame()`: give the history as a data frame: one row for each epoch and metric.
 #'
 #' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model
-#' of its kind. After `readRDS()`, in any session, it predicts the same bits. For this, the result holds the
-#' weights and the state of the optimizer as they were after the training, in memory. So `bundle()` of the
-#' package bundle returns a result unchanged.
+#' of its kind. It leaves out what differs between two runs of a job: times, process ids, hosts and
+#' temporary folders, which are `NA` or `NULL` then. So a target of the package targets that is built again
+#' from the same inputs is the same. After `readRDS()`, in any session, it predicts the same bits. For this,
+#' the result holds the weights and the state of the optimizer as they were after the training, in memory. So
+#' `bundle()` of the package bundle returns a result unchanged.
 #'
 #' @param object,x A result of [distributed_fit()].
 #' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base
@@ -140,7 +171,7 @@ print.tfdistr_fit <- function(x, ...) {
 #'   its seconds since its last start: `computing`, `waiting_for_peers`, `exchanging`, `waiting_for_data`,
 #'   `checkpoints`, `callbacks` and `start` (until the first step is done). A part that cannot be measured is
 #'   not there: its time is in `computing`, and that of `waiting_for_peers` with the ring in `exchanging`. The
-#'   printed shares are those of the worker's own time. `plot()`: its argument, invisibly.
+#'   printed shares are those of the worker's own time. `plot()`: a ggplot, or its argument, invisibly.
 #'   `as.data.frame()`: a data frame with a row for each epoch and metric and the columns `epoch` (from 1),
 #'   `metric`, `value` and `data` ("training" or "validation").
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
@@ -156,7 +187,7 @@ print.tfdistr_fit <- function(x, ...) {
 #' as.data.frame(fit)
 #' @export
 summary.tfdistr_fit <- function(object, ...) {
-  parts <- attr(object, "parts")
+  parts <- parts_of(object)
   structure(
     list(
       title = parts$text[[1L]], history = frame_of(parts$wide), workers = object$workers,
@@ -182,8 +213,7 @@ print.summary.tfdistr_fit <- function(x, ...) {
 #' @export
 plot.tfdistr_fit <- function(x, ...) {
   if (requireNamespace("ggplot2", quietly = TRUE) && !...length()) {
-    print(autoplot.tfdistr_fit(x))
-    return(invisible(x))
+    return(autoplot.tfdistr_fit(x))
   }
   history <- summary(x)$history
   metrics <- grep("^val_", setdiff(names(history), "epoch"), value = TRUE, invert = TRUE)
@@ -221,7 +251,8 @@ autoplot.tfdistr_fit <- function(object, ...) { # nolint
 #' @rawNamespace S3method(utils::str, tfdistr_fit)
 str.tfdistr_fit <- function(object, ...) {
   cat("tfdistr_fit: ")
-  utils::str(unclass(object)[names(object)], give.attr = FALSE, ...)
+  elements <- rlang::set_names(lapply(names(object), function(name) object[[name]]), names(object))
+  utils::str(elements, give.attr = FALSE, ...)
 }
 
 # A fit goes to Python as its model: keras3::save_model(fit, "model.keras") saves it.

@@ -39,7 +39,7 @@
 #'   `c(dense_1 = "worker 0", dense_2 = "worker 1 gpu:0")`, or `c(dense_1 = "cpu:0")` for devices of this
 #'   process. Or a function of a layer that returns its place or `NULL`. A layer without a place has the place
 #'   of the layer before it.
-#' @return The strategy, a Python object of class `tfdistr_strategy`.
+#' @return The strategy, a list of class `tfdistr_strategy`.
 #' @section Errors:
 #'   * `multi_worker_mirrored()`, `parameter_server()` and `model_parallel()`: `tfdistr_error_argument` if an
 #'     argument is not of that form. [distributed_fit()] checks the devices.
@@ -76,11 +76,7 @@ parameter_server <- function(update = "async", replicas_to_aggregate = NULL, sta
 #' @rdname multi_worker_mirrored
 #' @export
 model_parallel <- function(placement, start_timeout = NULL, heartbeat_timeout = NULL) {
-  fun <- if (is_r_function(placement)) placement
-  placement <- if (is.null(fun)) as_mapping(placement) else core()$FunctionByName("placement")
-  made <- new_options("strategy", "model_parallel")
-  attr(made, "placement") <- fun # the job takes it to the workers
-  made
+  new_options("strategy", "model_parallel")
 }
 
 #' Say what happens when a worker fails or makes no progress
@@ -96,7 +92,7 @@ model_parallel <- function(placement, start_timeout = NULL, heartbeat_timeout = 
 #' @param step_timeout Number of seconds without a step of training or validation after which a worker fails.
 #'   The error says where its main thread is in Python and in the R functions of the job. The time before the
 #'   first step, in callbacks and in checkpoints counts. `NULL` for no limit.
-#' @return The reaction to failures, a Python object of class `tfdistr_failures`.
+#' @return The reaction to failures, a list of class `tfdistr_failures`.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' on_failure(max_restarts = 3, step_timeout = 600)
@@ -117,7 +113,7 @@ on_failure <- function(max_restarts = 0, min_workers = NULL, step_timeout = NULL
 #' @param warmup_epochs Number of epochs over which the learning rate rises, in equal parts from step to step,
 #'   to its scaled value. With `steps_per_execution` above 1, the steps of one execution have the rate of
 #'   their first step.
-#' @return The batch size, a Python object of class `tfdistr_batch_size`.
+#' @return The batch size, a list of class `tfdistr_batch_size`.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or if `warmup_epochs` has
 #'   nothing to rise to.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
@@ -128,17 +124,7 @@ per_worker <- function(batch_size, scale_learning_rate = "none", warmup_epochs =
   new_options("batch_size", "per_worker")
 }
 
-# Options of a job: the Python object that the core makes, with the classes of its R methods.
+# Options of a job.
 new_options <- function(kind, name, call = rlang::caller_env(), of = rlang::caller_fn()) {
-  made <- call_core(name, call = call, of = of)
-  class(made) <- c(paste0("tfdistr_", kind), "tfdistr_options", class(made))
-  made
+  new_description(name, c(paste0("tfdistr_", kind), "tfdistr_options"), call, of)
 }
-
-#' @export
-format.tfdistr_options <- function(x, ...) {
-  as.character(core(convert = TRUE)$in_r(reticulate::py_str(x)))
-}
-
-#' @export
-print.tfdistr_options <- function(x, ...) print_lines(x)

@@ -76,6 +76,7 @@ NAMES = {
     "ValueOfR": "utils.describe",
     "check_names": "data.form",
     "for_r": "r.values",
+    "describe_for_r": "r.values",
     "check_pyarrow": "r.values",
     "from_address": "data.readers.arrow_tables",
     "refuse_class": "r.values",
@@ -87,6 +88,7 @@ NAMES = {
     "fit_from_bytes": "jobs.saved_result:from_bytes",
     "fit_to_bytes": "jobs.saved_result:to_bytes",
     "with_recipe": "jobs.outcome",
+    "without_run": "jobs.outcome",
     # Its result
     "fit_for_r": "jobs.values_for_r",
     "worker_columns": "jobs.values_for_r",

@@ -51,9 +51,7 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
     "workers", "fewest", "ps", "gpus", "cores_per_worker", "gpus_per_worker", "env", "follow",
     "start_timeout", "heartbeat_timeout", "warm", "tuning"
   )
-  values <- function(cluster) {
-    lapply(names, function(name) reticulate::py_to_r(reticulate::py_get_attr(cluster, name)))
-  }
+  values <- function(cluster) unname(unclass(cluster)[names])
   expect_identical(
     values(cluster),
     list(3L, NULL, 0L, list(), NULL, NULL, list(A = "1", B = "two"), TRUE, 60, 30, TRUE, TRUE)
@@ -64,7 +62,7 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   )
   expect_snapshot(cluster)
   expect_snapshot(local_cluster(1))
-  expect_identical(local_cluster(3, gpus_per_worker = 0)$gpus, list("-1", "-1", "-1"))
+  expect_identical(local_cluster(3, gpus_per_worker = 0)$gpus, c("-1", "-1", "-1"))
   expect_identical(local_cluster(1, cores_per_worker = 1)$cores_per_worker, 1L)
   expect_false(local_cluster(warm = FALSE)$warm)
 })

@@ -109,6 +109,7 @@ test_that("case weights of a workflow are the weights of rows", {
 })
 
 test_that("a grid is tuned, and the last fit is tested", {
+  skip_slow("trains seven models") # nolint: object_usage_linter.
   skip_if_not_installed("tune")
   skip_if_not_installed("rsample")
   skip_if_not_installed("yardstick")

@@ -1,6 +1,6 @@
 # A result as the core gives it, with fixed numbers.
 some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss = c(2, 1), freq = 1L,
-                     times = NULL) {
+                     times = NULL, own_dir = FALSE) {
   rows <- list(
     list(index = 0L, host = "here", pid = 10L, status = "done", seconds = 3.25, log = "/run/0.log"),
     list(index = 1L, host = "here", pid = 11L, status = "done", seconds = 3.5, log = NULL, exit_code = 0L)
@@ -16,7 +16,7 @@ some_fit <- function(batch_size = 64L, workers = 2L, run_dir = "/run", val_loss 
     history = list(accuracy = c(0.5, 0.75), loss = c(1.5, 0.25), val_loss = as.list(val_loss)),
     params = params, workers = rows[seq_len(workers)], run_dir = run_dir,
     trained = reticulate::import("types")$SimpleNamespace(model = "the model")
-  ))
+  ), own_dir = own_dir)
 }
 
 test_that("a result is a list of what the core gives, and has the model", {
@@ -50,6 +50,13 @@ class Later:
   session$result <- later(recorded(build, errors))
   session$errors <- errors
   expect_error(fit$model, "of {R}", fixed = TRUE, class = "my_error")
+})
+
+test_that("a saved result has the folder that the user has chosen, and no other", {
+  read <- function(fit) unserialize(serialize(fit, NULL))
+  expect_identical(some_fit()$run_dir, "/run")
+  expect_null(read(some_fit())$run_dir)
+  expect_identical(read(some_fit(own_dir = TRUE))$run_dir, "/run")
 })
 
 test_that("results are printed and summarized", {

@@ -87,6 +87,28 @@ test_that("the job of tfdistr.Rmd prints what is shown", {
   expect_identical(words(output), words(shown))
 })
 
+test_that("tidymodels.Rmd prints what is shown", {
+  skip_slow("trains twelve models")
+  for (package in c("hardhat", "parsnip", "recipes", "rsample", "tune", "workflows", "yardstick")) {
+    skip_if_not(length(find.package(package, quiet = TRUE)) > 0L, package) # does not load it
+  }
+  lines <- vignette_lines("tidymodels.Rmd")
+  chunks <- unlist(lapply(c("workflow", "tune", "save", "model", "mlp"), function(label) {
+    code <- block(lines, sprintf("^```\\{r %s\\}", label))
+    shown <- block(lines[-seq_len(grep(sprintf("^<!-- printed by %s -->", label), lines))], "^```$")
+    c(code, sprintf("cat(\"shown: %s\\n\")", gsub("\"", "'", shown)))
+  }))
+  output <- printed(chunks, withr::local_tempdir())
+  output <- gsub("\"", "'", grep("^(shown: )?\\[1\\]", output, value = TRUE))
+  is_shown <- startsWith(output, "shown: ")
+  shown <- sub("^shown: ", "", output[is_shown])
+  expect_identical(sum(is_shown), 7L)
+  number <- "0[.][0-9]+" # the shares of right classes, on another processor about the same
+  expect_identical(sub(number, "", output[!is_shown]), sub(number, "", shown))
+  shares <- function(lines) as.numeric(unlist(regmatches(lines, gregexpr(number, lines))))
+  expect_lt(max(abs(shares(output[!is_shown]) - shares(shown))), 0.11)
+})
+
 test_that("examples/tutorial/tutorial.Rmd prints what tutorial.md shows", {
   skip_slow("trains in several sessions")
   skip_if_not_installed("knitr")

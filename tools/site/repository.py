@@ -19,6 +19,7 @@ TEXTS = {
     "tutorial.md": "examples/tutorial/tutorial.ipynb",
     "tutorial-r.md": "examples/tutorial/tutorial.md",
     "guides/tfdistr.md": "vignettes/tfdistr.Rmd",
+    "guides/tidymodels.md": "vignettes/tidymodels.Rmd",
     "guides/custom-loop.md": "vignettes/custom-loop.Rmd",
     "guides/custom-loop-python.md": "vignettes/custom-loop-python.Rmd",
 }

@@ -47,11 +47,13 @@ class Form:
         columns: The names of the columns, if ``x`` was a data frame, a matrix with names, or in files.
         targets: Whether the data has targets; None if this is not known.
         levels: The names of the classes of each target that was a factor, by its path in ``y``.
+        examples: The number of examples; None if this is not known.
     """
 
     columns: tuple[str, ...] | None = None
     targets: bool | None = None
     levels: Levels = field(default_factory=dict)
+    examples: int | None = None
 
     @classmethod
     def of(cls, parts: Sequence[Any]) -> Form:

@@ -105,8 +105,10 @@ def gives_batches(source: Any) -> bool:
 def form_of(source: Any) -> Form:
     """Return the form of data."""
     if isinstance(source, Arrays):
-        return Form(source.columns, len(source.parts) > 1, source.levels)
-    return Form(source.columns_of_inputs) if isinstance(source, Dataset) else Form()
+        return Form(source.columns, len(source.parts) > 1, source.levels, source.examples)
+    if isinstance(source, Dataset):
+        return Form(source.columns_of_inputs, examples=getattr(source, "examples", None))
+    return Form()
 
 
 Source = Arrays | Dataset | Callable[..., Any]

@@ -70,6 +70,17 @@ def with_recipe(outcome: FitResult, recipe: Any, build: Callable[[], keras.Model
     return attrs.evolve(outcome, trained=outcome._trained.with_recipe(recipe, build))
 
 
+def without_run(outcome: FitResult, *, run_dir: bool) -> FitResult:
+    """Return the result without what differs between runs of a job: times, processes, a temporary folder.
+
+    Args:
+        run_dir: Whether the user has chosen the run directory, so that it stays.
+    """
+    lasting = {"index", "task", "status"}
+    rows = [{name: value for name, value in row.items() if name in lasting} for row in outcome.workers]
+    return attrs.evolve(outcome, workers=rows, run_dir=outcome.run_dir if run_dir else None)
+
+
 def epochs_of(outcome: Outcome) -> dict[str, list[int]]:
     """Return the numbers, from 1, of the epochs that have a value of each metric; see ``columns_of()``."""
     first = outcome.params["initial_epoch"]

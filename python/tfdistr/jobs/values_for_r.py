@@ -43,6 +43,7 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
         "params": for_r(_params_in_r(result.params)),
         "workers": worker_columns(result.workers),
         "run_dir": result.run_dir,
+        "examples": result._form.examples,
         "text": words,
         "long": _columns(rows, ("epoch", "metric", "value", "data")),
         "wide": _by_epoch(result),

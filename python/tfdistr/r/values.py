@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import attrs
 import numpy as np
 
 from tfdistr.errors import ArgumentError
+from tfdistr.r.messages import in_r
 from tfdistr.utils.packages import parquet
 
 #: The whole numbers that a double holds exactly are those up to here.
@@ -43,6 +46,29 @@ def for_r(value: Any) -> Any:
         _check_exact(int(value), int(value))
         return int(value) if abs(int(value)) <= _LARGEST_INTEGER else float(value)
     return value
+
+
+def describe_for_r(described: Any) -> dict[str, Any]:
+    """Return the plain values of a cluster, a strategy or options, and the text that shows them.
+
+    Example:
+        >>> from tfdistr import on_failure
+        >>> describe_for_r(on_failure(max_restarts=3))["values"]["max_restarts"]
+        3
+    """
+    names = [field.alias for field in attrs.fields(type(described))]
+    names += [name for name in ("workers", "fewest") if hasattr(described, name) and name not in names]
+    values = {name: for_r(_plain(getattr(described, name))) for name in names if hasattr(described, name)}
+    return {"values": values, "text": in_r(str(described)).splitlines()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without the classes that JSON does not have; None for an object."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, bool | int | float | str | os.PathLike) else None
 
 
 def number_in_r(text: str) -> str:
