@@ -19,7 +19,7 @@ from tfdistr.strategies.worker_strategy import SingleWorker, WorkerStrategy
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.model_copies.given_model import callers_model
-from tfdistr.training.trained_model import make_callbacks
+from tfdistr.training.trained_model import split_callbacks
 
 log = logging.getLogger("tfdistr")
 
@@ -117,7 +117,7 @@ def callbacks_of(job: Job) -> list[keras.callbacks.Callback]:
 
     A callback of the user's own class runs, and a warning names it.
     """
-    found = [each for each in make_callbacks(job) if not runs_on_chief_only(each)]
+    found = [each for each in split_callbacks(job)[0] if not runs_on_chief_only(each)]
     own = [type(each).__name__ for each in found if type(each).__module__.partition(".")[0] not in _KNOWN]
     if own:
         log.warning(
@@ -137,7 +137,7 @@ _HARMLESS = (
 
 def check_callbacks(job: Job, states: Sequence[str]) -> None:
     """Refuse to leave out callbacks of the run, whose states the checkpoint has by their names."""
-    passed = {type(each).__name__ for each in make_callbacks(job)}
+    passed = {type(each).__name__ for each in split_callbacks(job)[0]}
     names = {state.partition(" ")[0] for state in states}
     missing = sorted(name for name in names - passed if name not in _HARMLESS)
     if missing:

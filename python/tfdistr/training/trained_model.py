@@ -41,7 +41,14 @@ def build_model(job: Job) -> keras.Model:
 def make_callbacks(
     job: Job, on_event: OnEvent, *, chief: bool
 ) -> tuple[list[keras.callbacks.Callback], Reporter]:
-    """Return the job's callbacks, and the reporter, which comes after them.
+    """Return the job's callbacks, and the reporter, which comes after them."""
+    callbacks, of_session = split_callbacks(job)
+    at_end = at_epoch_end(of_session, job.answers, on_event, chief=chief)
+    return callbacks, Reporter(on_event, chief=chief, at_end=at_end)
+
+
+def split_callbacks(job: Job) -> tuple[list[keras.callbacks.Callback], list[InSession]]:
+    """Return the job's callbacks, and those of the session.
 
     Other objects are refused, and a ``BackupAndRestore`` that saves within epochs.
     """
@@ -53,8 +60,7 @@ def make_callbacks(
         if not isinstance(callback, keras.callbacks.Callback):
             raise not_a_callback(callback)
     check_backups(callbacks)
-    at_end = at_epoch_end(of_session, job.answers, on_event, chief=chief)
-    return callbacks, Reporter(on_event, chief=chief, at_end=at_end)
+    return callbacks, of_session
 
 
 @dataclass(frozen=True)
