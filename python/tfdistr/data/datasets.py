@@ -194,11 +194,15 @@ def load_dataset(
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError(
-            "`name` must be the name of a data set.", received=repr(name), fix='Pass name="digits", for example.'
+            "`name` must be the name of a data set.",
+            received=repr(name),
+            fix='Pass name="digits", for example.',
         )
     if not isinstance(split, str):
         raise ArgumentError(
-            "`split` must be the name of a split.", received=repr(split), fix='Pass split="train", for example.'
+            "`split` must be the name of a split.",
+            received=repr(split),
+            fix='Pass split="train", for example.',
         )
     check_bool("supervised", supervised)
     check_optional_path("data_dir", data_dir)

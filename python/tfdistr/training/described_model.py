@@ -60,8 +60,8 @@ def made_again(description: str) -> keras.Model:
         raise ArgumentError(
             "The description of a model may only name Keras classes, and classes that you have registered.",
             received=received,
-            fix="Remove description.json from the run directory: if you have not changed it, others have. Then "
-            "the model function makes the model.",
+            fix="Remove description.json from the run directory: if you have not changed it, others have. "
+            "Then the model function makes the model.",
         )
     return keras.saving.deserialize_keras_object(described, safe_mode=True)
 
