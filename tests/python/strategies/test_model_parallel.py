@@ -92,7 +92,7 @@ def test_xla_compiles_what_lies_between_the_devices(found):
         ("unknown", "`placement` must name layers of the model.", "thrid",
          "Choose among embed, lstm, block, "),
         ("device", "`placement` must name existing devices.", "gpu:0 of this process",
-         "It has cpu:0, cpu:1."),
+         "Choose among cpu:0, cpu:1."),
         ("by function, a task", "`placement` must name tasks of the cluster.",
          "worker 0 for the layer embed, and no cluster",
          "Pass cluster=local_cluster(workers=2), for example, "),
