@@ -26,7 +26,7 @@ from typing import Any
 
 from gpu_networks import NETWORKS
 
-from tfdistr.clusters.resources import visible_gpus
+from tfdistr.utils.gpus import visible_gpus
 
 RUNS = Path(__file__).with_name("gpu_runs.py")
 #: The largest difference of weights that still counts as equal, and the smallest speed beside Keras's fit().
