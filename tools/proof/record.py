@@ -18,7 +18,7 @@ import time
 import pages
 from parts import PARTS, ROOT, Record
 
-from tfdistr.clusters.resources import visible_gpus
+from tfdistr.utils.gpus import visible_gpus
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
