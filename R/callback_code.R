@@ -1,5 +1,5 @@
-# Callbacks with R code, such as those of callback_lambda(): Python cannot serialize them. Each worker evaluates
-# the code that makes them, in a copy of the frame in which the caller has written it.
+# Callbacks with R code, such as those of callback_lambda(): Python cannot serialize them. Each worker
+# evaluates the code that makes them, in a copy of the frame in which the caller has written it.
 
 # The argument `callbacks` for workers.
 #
@@ -20,7 +20,7 @@ callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_e
     abort(
       "argument", "Cannot send a callback with R code to the workers if only its object is known.",
       received = sprintf("%s, an object of class %s", rlang::as_label(code), class(listed[of_r][[1L]])[[1L]]),
-      fix = "Write it in the call, as callbacks = list(callback_lambda(...)), or pass a function that makes it.",
+      fix = "Write it in the call, callbacks = list(callback_lambda(...)), or pass a function that makes it.",
       call = call
     )
   }

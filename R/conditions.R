@@ -114,13 +114,15 @@ r_error <- function(error) {
       calls <- own_calls(trace$call)
       failed <- Filter(Negate(signals), calls)
       place <- if (length(failed)) paste(" in", shown_call(failed[[length(failed)]]))
-      lines <- c(
-        "R call stack (innermost last):", sprintf("%3d: %s", seq_along(calls), vapply(calls, shown_call, ""))
-      )
-      return(reticulate::tuple(paste0(class[[1L]], place), paste(lines, collapse = "\n")))
+      return(reticulate::tuple(paste0(class[[1L]], place), format_calls(calls)))
     }
     error <- attribute("__cause__")
   }
+}
+
+format_calls <- function(calls) {
+  lines <- sprintf("%3d: %s", seq_along(calls), vapply(calls, shown_call, ""))
+  paste(c("R call stack (innermost last):", lines), collapse = "\n")
 }
 
 # R's calls since the last call from Python, without the calls that only connect the two.

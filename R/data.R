@@ -110,8 +110,8 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
 # Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
 # can't hold is an error of the core (r/values.py).
 #
-# factors: What a factor becomes: "text", or "classes": the numbers of its classes, from 0, and their names, by
-#   which the core matches later data.
+# factors: What a factor becomes: "text", or "classes": the numbers of its classes, from 0, and their names,
+#   by which the core matches later data.
 python_data <- function(value, name, call = rlang::caller_env(), factors = "text") {
   if (is.null(value) || is_python(value)) {
     value

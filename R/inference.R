@@ -22,9 +22,9 @@
 #'   and are never in memory together.
 #' @param output_format Format of these files: `"npy"` (of NumPy), or `"parquet"` (needs Python's pyarrow; R
 #'   reads them with the package arrow): a row for each example, a column for each output.
-#' @return With `type = "raw"`, an array, whose first dimension counts the examples, or a list of arrays for a model with several
-#'   outputs. R has no integers of 64 bits: they become doubles, and above 2^53 they are an error. With
-#'   `output`: the paths of the files, in the order of the data.
+#' @return With `type = "raw"`, an array, whose first dimension counts the examples, or a list of arrays for
+#'   a model with several outputs. R has no integers of 64 bits: they become doubles, and above 2^53 they are
+#'   an error. With `output`: the paths of the files, in the order of the data.
 #' @section Errors: `tfdistr_error_argument` if the data does not fit the model;
 #'   `tfdistr_error_cluster_start` if the workers could not be started or did not find each other;
 #'   `tfdistr_error_data_shard` if the data can't be split over the workers; `tfdistr_error_worker_failed` if

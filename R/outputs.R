@@ -5,7 +5,9 @@ check_type <- function(type, output, call = rlang::caller_env()) {
   if (!rlang::is_string(type, types)) {
     abort(
       "argument", "`type` must be \"raw\", \"numeric\", \"prob\" or \"class\".",
-      received = rlang::expr_deparse(type)[[1L]], fix = "Leave it out for the outputs as they are.", call = call
+      received = rlang::expr_deparse(type)[[1L]],
+      fix = "Leave it out for the outputs as they are.",
+      call = call
     )
   }
   if (type != "raw" && !is.null(output)) {

@@ -1,5 +1,5 @@
-# The state of packages whose functions a job calls: variables, and environments, that differ from those of the
-# installed package. Workers load the packages anew, and get this state.
+# The state of packages whose functions a job calls: variables, and environments, that differ from those of
+# the installed package. Workers load the packages anew, and get this state.
 
 # Records a variable of a package, and those that it uses if it is a function. `package` is NULL for packages
 # without state.
@@ -44,7 +44,7 @@ qualified_names <- function(code) {
   unlist(lapply(parts, qualified_names), recursive = FALSE)
 }
 
-# Whether a package's state belongs to its process: of R itself, and of packages that workers use by themselves.
+# Whether a package's state belongs to its process: of R itself, and of packages that workers use anyway.
 is_of_process <- function(package, used) {
   if (is.null(used$of_process)) {
     wanted <- c("tfdistr", "keras3", "tfdatasets")

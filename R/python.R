@@ -21,8 +21,8 @@ recommend_python <- function() {
   constrain_uv()
 }
 
-# Chooses what TensorFlow reads while it is loaded, its kernels and log level, also where another package loads
-# it. An error is for the first call of the core.
+# Chooses what TensorFlow reads while it is loaded, its kernels and log level, also where another package
+# loads it. An error is for the first call of the core.
 prepare_python <- function(...) {
   try(core(), silent = TRUE)
 }
@@ -69,7 +69,7 @@ refuse_fork <- function() {
     abort(
       "error", "Cannot use TensorFlow in a fork of a process that has loaded it.",
       received = sprintf("process %d, a fork of %d, such as mclapply() makes", Sys.getpid(), user$pid),
-      fix = "Use new processes: parallel::makePSOCKcluster() and parLapply(), or future::plan(\"multisession\").",
+      fix = "Use new processes: parallel::parLapply(), or future::plan(\"multisession\").",
       call = NULL
     )
   }

@@ -112,7 +112,7 @@ run_script <- function() {
   withCallingHandlers(
     source(script, local = globalenv(), print.eval = TRUE),
     error = function(error) {
-      leave_failure(error, format_calls(list(call = as.list(sys.calls()))), failure)
+      leave_failure(error, format_calls(own_calls(as.list(sys.calls()))), failure)
     }
   )
 }

@@ -139,7 +139,8 @@ local_package <- function(name, code, frame = parent.frame()) {
   writeLines(c(paste("Package:", name), "Version: 1.0"), file.path(folder, "source", "DESCRIPTION"))
   writeLines("exportPattern('^[a-z]')", file.path(folder, "source", "NAMESPACE"))
   writeLines(code, file.path(folder, "source", "R", "code.R"))
-  arguments <- c("CMD", "INSTALL", "--no-test-load", paste0("--library=", folder), file.path(folder, "source"))
+  source <- file.path(folder, "source")
+  arguments <- c("CMD", "INSTALL", "--no-test-load", paste0("--library=", folder), source)
   system2(file.path(R.home("bin"), "R"), arguments, stdout = FALSE, stderr = FALSE)
   withr::local_envvar(R_LIBS = paste(c(folder, .libPaths()), collapse = ":"), .local_envir = frame)
   loadNamespace(name, folder)
@@ -151,7 +152,9 @@ test_that("the state of a package goes along, where a function of the job reads 
     "settings <- new.env(); settings$units <- 5L; settings$gone <- TRUE; settings$open <- NULL",
     "limit <- 1",
     "counter <- local({ count <- 0; function(by = 0) count <<- count + by })",
-    "set <- function(units) { settings$units <- units; settings$open <- textConnection('a'); rm('gone', envir = settings) }",
+    "set <- function(units) {",
+    "settings$units <- units; settings$open <- textConnection('a'); rm('gone', envir = settings)",
+    "}",
     "read <- function() c(settings$units, limit, counter(), exists('gone', settings), is.null(settings$open))"
   ))
   by_name <- function() tfdistrStateful::read()

@@ -98,8 +98,12 @@ def chained(function):
   asked <- function(error) reticulate::py_to_r(r_error(error))
 
   expect_null(r_error(caught$caught(3)))
-  expect_match(asked(caught$caught(function() inner()))[[1L]], "^simpleError in inner\\(\\) [(]test-cond.*#[0-9]+[)]$")
-  stack <- "^R call stack \\(innermost last\\):\n  1: [^\n]+\n  2: inner\\(\\) [^\n]+\n  3: stop\\(\"of R\"\\) [^\n]+$"
+  failed <- asked(caught$caught(function() inner()))[[1L]]
+  expect_match(failed, "^simpleError in inner\\(\\) [(]test-conditions.R#[0-9]+[)]$")
+  stack <- paste0(
+    "^R call stack \\(innermost last\\):\n  1: [^\n]+\n  2: inner\\(\\) .+\n",
+    "  3: stop\\(\"of R\"\\) .+$"
+  )
   expect_match(asked(caught$caught(function() inner()))[[2L]], stack)
   expect_match(asked(caught$caught(recorded(function() inner(), new.env())))[[2L]], stack)
   expect_match(asked(caught$chained(function() rlang::abort("x", class = "mine")))[[1L]], "^mine")

@@ -151,7 +151,8 @@ test_that("an error of R in one worker arrives with its message, its call stack 
   expect_identical(error$workers$status[[2L]], "failed")
   expect_false(any(runs(error$workers$pid)))
   message <- conditionMessage(error)
-  expect_match(message, "Worker 1 of 2 on .* failed: simpleError in inner\\(41 [+] 1\\) [(]test-distributed_fit.R#")
+  failed <- "Worker 1 of 2 on .* failed: simpleError in inner\\(41 [+] 1\\) [(]test-distributed_fit.R#"
+  expect_match(message, failed)
   expect_match(message, "#[0-9]+[)]: no [{]model[}] for the number 42")
   expect_match(message, 'R call stack (innermost last):', fixed = TRUE)
   expect_match(message, '  1: model()\n  2: inner(41 + 1) (test', fixed = TRUE)

@@ -20,7 +20,8 @@ test_that("a model with R code trains in this session, and only there", {
   tf <- reticulate::import("tensorflow")
   loss <- function(y_true, y_pred) tf$reduce_mean((tf$cast(y_true, "float32") - y_pred)^2)
   build <- function() {
-    model <- keras$Sequential(list(keras$Input(list(2L)), keras$layers$Dense(1L, kernel_initializer = "ones")))
+    dense <- keras$layers$Dense(1L, kernel_initializer = "ones")
+    model <- keras$Sequential(list(keras$Input(list(2L)), dense))
     model$compile("sgd", loss)
     model
   }
@@ -36,7 +37,8 @@ test_that("a model with R code trains in this session, and only there", {
   expect_length(train(fit, epochs = 3, initial_epoch = 3)$history$loss, 1L)
   refused <- function(...) {
     error <- expect_error(train(model, ...), class = "tfdistr_error_argument")
-    expect_match(conditionMessage(error), "it has R code.*Received: an R function or class \\(loss\\).*Pass the function")
+    said <- "it has R code.*Received: an R function or class \\(loss\\).*Fix: Pass the function that makes it"
+    expect_match(conditionMessage(error), said)
   }
   refused(cluster = local_cluster(2))
   refused(virtual_workers = 2)

@@ -206,12 +206,13 @@ test_that("batches of a generator have the columns and the classes of the first 
   pets <- factor(rep(c("cat", "dog", "owl"), 20))
   named <- `colnames<-`(x, paste0("x", 1:5))
   batches <- function(reorder) {
-    number <- 0L
+    count <- new.env()
+    count$calls <- 0L
     function() {
-      number <<- number + 1L
-      rows <- if (number %% 2L) 1:30 else which(pets != "cat")
+      count$calls <- count$calls + 1L
+      rows <- if (count$calls %% 2L) 1:30 else which(pets != "cat")
       y <- if (reorder) droplevels(pets[rows]) else pets[rows]
-      list(named[rows, if (reorder && number %% 2L == 0L) 5:1 else 1:5], y)
+      list(named[rows, if (reorder && count$calls %% 2L == 0L) 5:1 else 1:5], y)
     }
   }
   train <- function(data, cluster = NULL) {
@@ -232,7 +233,8 @@ test_that("evaluate() of other objects finds the methods of other packages", {
   registerS3method("evaluate", "tfdistr_other", function(object, ...) "found", asNamespace("generics"))
   withr::defer(rm("evaluate.tfdistr_other", envir = table))
   expect_identical(evaluate(structure(1, class = c("more", "tfdistr_other"))), "found")
-  expect_error(evaluate(structure(1, class = "none")), "an object of class none", class = "tfdistr_error_argument")
+  other <- structure(1, class = "none")
+  expect_error(evaluate(other), "an object of class none", class = "tfdistr_error_argument")
 })
 
 test_that("factors come out as factors, and weigh classes by their levels", {
@@ -249,7 +251,7 @@ test_that("factors come out as factors, and weigh classes by their levels", {
     error <- expect_error(code, class = "tfdistr_error_argument")
     for (part in c(...)) expect_match(conditionMessage(error), part, fixed = TRUE)
   }
-  refused(distributed_fit(model, x, pets, class_weight = c(fox = 3, cat = 1)), "'fox', where the classes are 'cat'")
+  refused(distributed_fit(model, x, pets, class_weight = c(fox = 3, cat = 1)), "'fox', where the classes are")
   refused(predict(fit, x, type = "classes"), "must be \"raw\"", "Received: \"classes\"")
   refused(predict(fit, x, type = "class", output = tempfile()), "Received: type = \"class\"")
   numbers <- distributed_fit(model, x, as.integer(pets) - 1L, seed = 1, verbose = 0)
@@ -258,7 +260,8 @@ test_that("factors come out as factors, and weigh classes by their levels", {
 
 test_that("each of several outputs has its own classes", {
   values <- matrix(c(0.1, 0.8, 0.9, 0.2), 2)
-  by <- function(type, levels) outputs_as(type, list(kind = values, size = matrix(1:2), old = matrix(0:1)), levels)
+  outputs <- list(kind = values, size = matrix(1:2), old = matrix(0:1))
+  by <- function(type, levels) outputs_as(type, outputs, levels)
   levels <- list(c("a", "b"), NULL, c("no", "yes"))
   expected <- list(kind = factor(c("b", "a")), size = 1:2, old = factor(c("no", "yes")))
   expect_identical(by("class", levels), expected)
