@@ -34,6 +34,14 @@ test_that("its errors, warnings and messages are those of this session", {
   warned <- tryCatch(run(NULL, function() warning("look")), warning = identity)
   expect_identical(conditionMessage(warned), "look")
   expect_message(run(NULL, function() message("hello")), "hello")
+  # As progressr does: a handler outside of the call ends the condition by a restart within the function.
+  progress <- function() withRestarts(signalCondition(rlang::cnd("progression")), muffle = function() NULL)
+  steps <- new.env()
+  withCallingHandlers(run(NULL, progress), progression = function(condition) {
+    steps$n <- c(steps$n, 1)
+    invokeRestart("muffle")
+  })
+  expect_length(steps$n, 4L)
   # A handler of any condition may leave the call.
   leave <- function() signalCondition(rlang::cnd("my_condition", data = 42))
   left <- tryCatch(run(NULL, leave), my_condition = function(condition) condition$data)

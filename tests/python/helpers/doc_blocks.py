@@ -155,15 +155,16 @@ def lacks(block: Block) -> str | None:
     """What this machine lacks to run a block."""
     if block.language == "r" and not shutil.which("Rscript"):
         return "R"
-    if block.language == "r" and "library(keras3)" in script(block) and not has_keras3():
-        return "keras3, which make setup installs"
+    if block.language == "r":
+        attached = re.findall(r"^library\((\w+)\)", script(block), re.MULTILINE)
+        return ", ".join(name for name in attached if not has_r_package(name)) or None
     return None
 
 
 @cache
-def has_keras3() -> bool:
-    """Whether R has keras3."""
-    program = "quit(status = !length(find.package('keras3', quiet = TRUE)))"
+def has_r_package(name: str) -> bool:
+    """Whether R has a package; `make setup` installs keras3."""
+    program = f"quit(status = !length(find.package('{name}', quiet = TRUE)))"
     return subprocess.run(["Rscript", "--no-init-file", "-e", program]).returncode == 0
 
 

@@ -246,6 +246,17 @@ def test_a_restart_is_said_and_the_new_workers_are_shown(verbose: int) -> None:
     assert on_screen(show(verbose, events)) == ["Starting the workers again: port in use.", *EPOCHS]
 
 
+def test_the_bar_is_away_while_a_function_of_the_session_runs() -> None:
+    display = make_display(1, Console(file=Terminal(), force_terminal=True, width=100))
+    drawn = []
+    first = training()[: training().index(event("epoch_begin", epoch=1))]
+    for one in [*first, event("in_session", epoch=0, metrics={"loss": 0.25}), event("epoch_begin", epoch=1)]:
+        display.event(one)
+        drawn.append(display._screen._progress.live.is_started)  # type: ignore[attr-defined]
+    display.close()
+    assert drawn[-3:] == [True, False, True]
+
+
 def test_events_of_other_kinds_are_passed_over() -> None:
     events = [event("failed", 1, message="x"), event("custom", 1, value=1), *training(), event("done", 1)]
     assert plain(show(2, events)).splitlines() == EPOCHS
