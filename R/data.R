@@ -54,18 +54,24 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
                          features = NULL, target = NULL, fill = NULL, matrix = NULL, delimiter = NULL,
                          image_size = NULL, color_mode = NULL) {
   rlang::check_dots_empty()
+  arguments <- arguments_of(rlang::current_fn(), environment())
   described <- call_core("load_dataset")
+  python <- function() {
+    read <- reticulate::py_is_null_xptr(described) # by readRDS()
+    if (read) call_with_arguments("load_dataset", arguments, call = NULL) else described
+  }
   # The attributes of data sets in files.
   known <- function(name) if (reticulate::py_has_attr(described, name)) unlist(described[[name]])
-  described_arrays <- reticulate::py_get_attr(described, "arrays")
   structure(
     list(
       name = name, split = split, data_dir = data_dir, supervised = supervised,
       files = known("files"), examples = known("examples"),
-      arrays = function() with_conditions(values_for_r(reticulate::py_call(described_arrays))),
-      dataset = function() with_conditions(described$dataset())
+      arrays = function() {
+        with_conditions(values_for_r(reticulate::py_call(reticulate::py_get_attr(python(), "arrays"))))
+      },
+      dataset = function() with_conditions(python()$dataset())
     ),
-    python = described,
+    python = python,
     class = "tfdistr_dataset"
   )
 }
@@ -116,7 +122,7 @@ python_data <- function(value, name, call = rlang::caller_env(), factors = "text
   if (is.null(value) || is_python(value)) {
     value
   } else if (inherits(value, "tfdistr_dataset")) {
-    attr(value, "python")
+    attr(value, "python")()
   } else if (is_of_arrow(value)) {
     python_arrow(value, name, call)
   } else if (is.data.frame(value)) {

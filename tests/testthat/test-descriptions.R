@@ -24,3 +24,13 @@ test_that("descriptions are plain, print alike after readRDS(), and are the same
   expect_identical(made[[6L]]$batch_size, 8L)
   expect_identical(made[[7L]]$communication, "ring")
 })
+
+test_that("a data set by name is described again after readRDS()", {
+  read <- unserialize(serialize(load_dataset("digits", "test"), NULL))
+  expect_identical(read$arrays(), load_dataset("digits", "test")$arrays())
+  read <- unserialize(serialize(read, NULL))
+  expect_s3_class(python_data(read, "x"), "tfdistr.data.datasets.Dataset")
+  read <- unserialize(serialize(read, NULL))
+  expect_identical(as.integer(read$dataset()$cardinality()$numpy()), 360L)
+  expect_output(print(read), "Data set \"digits\", split \"test\"")
+})
