@@ -19,7 +19,7 @@ PUBLIC = {
     "LocalCluster",
     "MirroredStrategy",
     "ModelParallelStrategy",
-    "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "PartitionedEmbedding",
+    "MultiWorkerMirroredStrategy", "NotFiniteError", "OneDeviceStrategy", "PartitionedEmbedding",
     "RayCluster", "Replay",
     "SlurmCluster", "SshCluster", "StepTimeoutError", "Task", "TfdistrError", "TfdistrWarning",
     "VersionError", "WarmUp",

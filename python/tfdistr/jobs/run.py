@@ -13,6 +13,7 @@ from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.stored_run import open_run
 from tfdistr.jobs.strategies import STRATEGIES, as_strategy
 from tfdistr.rendezvous.pods import run_dir_of_pod
+from tfdistr.replays.failed_step import explained
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import TrainingArguments, make_job
 from tfdistr.training.model_copies.given_model import as_model_factory, callers_model, check_copy
@@ -80,13 +81,14 @@ def run_fit(
     chosen.check_job(job)
     check_copy(job)
     _check_elastic(job, cluster)
-    if place.backend is None:
-        import_tensorflow()
-        outcome = chosen.fit_here(job, place.config, caller, run_dir)
-    else:
-        with open_run(run_dir, job, cluster) as (folder, stored):
-            job = begin_or_resume(job, folder, cluster.workers)
-            outcome = fit_on_cluster(job, type(chosen), place.backend, caller, folder, stored)
+    with explained(job, run_dir, caller.build, caller.on_seed):
+        if place.backend is None:
+            import_tensorflow()
+            outcome = chosen.fit_here(job, place.config, caller, run_dir)
+        else:
+            with open_run(run_dir, job, cluster) as (folder, stored):
+                job = begin_or_resume(job, folder, cluster.workers)
+                outcome = fit_on_cluster(job, type(chosen), place.backend, caller, folder, stored)
     result = FitResult._of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
