@@ -151,6 +151,8 @@
 #'   * `tfdistr_error_job_stopped`: with checkpoints, a preemption: this process or a worker got SIGTERM,
 #'     which Slurm and Kubernetes send before they end a process. A checkpoint was written after the current
 #'     step. A script that does not catch it ends with exit status 75.
+#'   * `tfdistr_error_not_finite`: with `on_failure(nan = "explain")`, the loss or the gradients of a step are
+#'     not finite; the error says why.
 #'   * `tfdistr_error_step_timeout`: this process trains, and has made no step for the `step_timeout` of
 #'     `failures`.
 #'

@@ -92,13 +92,17 @@ model_parallel <- function(placement, start_timeout = NULL, heartbeat_timeout = 
 #' @param step_timeout Number of seconds without a step of training or validation after which a worker fails.
 #'   The error says where its main thread is in Python and in the R functions of the job. The time before the
 #'   first step, in callbacks and in checkpoints counts. `NULL` for no limit.
+#' @param nan `"explain"` ends the job when the loss or the gradients of a step are not finite, at the end of
+#'   the TensorFlow call that saw it. The step is then replayed, and the error names the first tensor that was
+#'   not finite, and the rows that cause it; see [replay()]. It needs `run_dir`. `NULL`: the training
+#'   continues.
 #' @return The reaction to failures, a list of class `tfdistr_failures`.
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form.
 #' @examplesIf interactive() || nzchar(Sys.getenv("NOT_CRAN"))
 #' on_failure(max_restarts = 3, step_timeout = 600)
 #' @family functions for training
 #' @export
-on_failure <- function(max_restarts = 0, min_workers = NULL, step_timeout = NULL) {
+on_failure <- function(max_restarts = 0, min_workers = NULL, step_timeout = NULL, nan = NULL) {
   new_options("failures", "on_failure")
 }
 

@@ -39,6 +39,7 @@ _MODULES = {
     "MirroredStrategy": "strategies.mirrored",
     "ModelParallelStrategy": "strategies.model_parallel",
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
+    "NotFiniteError": "errors",
     "OneDeviceStrategy": "strategies.mirrored",
     "Bisection": "replays.bisect",
     "PartitionedEmbedding": "parameter_servers.embedding",
@@ -118,6 +119,7 @@ if TYPE_CHECKING:
     from tfdistr.errors import DataShardError as DataShardError
     from tfdistr.errors import JobMismatchError as JobMismatchError
     from tfdistr.errors import JobStoppedError as JobStoppedError
+    from tfdistr.errors import NotFiniteError as NotFiniteError
     from tfdistr.errors import StepTimeoutError as StepTimeoutError
     from tfdistr.errors import TfdistrError as TfdistrError
     from tfdistr.errors import TfdistrWarning as TfdistrWarning

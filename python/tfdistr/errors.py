@@ -102,6 +102,12 @@ class JobStoppedError(TfdistrError, SystemExit):
         self.code = STOPPED_STATUS
 
 
+class NotFiniteError(TfdistrError, ArithmeticError):
+    """The loss or the gradients of a step are not finite, and ``on_failure(nan="explain")`` says why."""
+
+    kind = "not_finite"
+
+
 class StepTimeoutError(TfdistrError, TimeoutError):
     """A worker has made no step for ``step_timeout`` seconds; its peers raise a ``WorkerFailedError``."""
 

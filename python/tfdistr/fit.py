@@ -168,6 +168,8 @@ def distributed_fit(
         JobStoppedError: With checkpoints: this process or a worker got SIGTERM, with which Slurm and
             Kubernetes announce a preemption. A checkpoint was written after the current step. A script that
             does not catch the error ends with exit status 75.
+        NotFiniteError: With ``on_failure(nan="explain")``, the loss or the gradients of a step are not
+            finite. The error says why.
         StepTimeoutError: This process trains, and has made no step for the ``step_timeout`` of ``failures``.
 
     Warns:

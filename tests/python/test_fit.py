@@ -106,7 +106,7 @@ def test_a_failed_job_is_started_again(tmp_path, capsys):
     assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
     assert {path.name for path in run_dir.iterdir()} == {
         "backend.txt", "checkpoints", "job.json", "logs", "model.npz", "result.json", "run.json",
-        "training.json", "workers",
+        "trace.jsonl", "training.json", "workers",
     }  # fmt: skip
     assert [path.name for path in (run_dir / "workers" / "0").iterdir()] == ["events.jsonl"]
     assert Path(worker["log"]) == run_dir / "logs" / "worker-0.log"

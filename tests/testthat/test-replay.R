@@ -59,3 +59,16 @@ test_that("two runs that are the same, and two that are not", {
   expect_identical(c(other$step, other$reason), c("1", "settings"))
   expect_identical(other$differences, list(shuffle = c("True", "False")))
 })
+
+test_that("a job ends with the cause of its NaN", {
+  skip_if_not_installed("keras3")
+  x <- as.matrix(iris[1:4])
+  x[77, 2] <- NaN
+  job <- quote(suppressWarnings(distributed_fit(
+    model, x, iris$Sepal.Length,
+    batch_size = 10, epochs = 1, seed = 3, run_dir = withr::local_tempfile(), verbose = 0,
+    failures = on_failure(nan = "explain")
+  )))
+  error <- expect_error(eval(job), class = "tfdistr_error_not_finite")
+  expect_match(conditionMessage(error), "76 of the data (counted from 0)", fixed = TRUE)
+})

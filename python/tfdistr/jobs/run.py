@@ -8,12 +8,14 @@ from tfdistr.checkpoint.folder import KEPT
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.on_cluster import fit_on_cluster
+from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.resume import begin_or_resume
 from tfdistr.jobs.stored_run import open_run
 from tfdistr.jobs.strategies import STRATEGIES, MultiWorkerMirrored, as_strategy
-from tfdistr.jobs.strategies.base import Destination
+from tfdistr.jobs.strategies.base import Destination, Strategy
 from tfdistr.rendezvous.pods import run_dir_of_pod
+from tfdistr.replays.failed_step import explained
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import TrainingArguments, make_job
 from tfdistr.training.model_copies.given_model import as_model_factory, callers_model, check_copy
@@ -85,17 +87,24 @@ def run_fit(
     if isinstance(job.model, ModelInPlace) and not (alone and job.virtual_workers is None):
         job.model.refuse()
     _check_elastic(job, cluster)
-    if place.backend is None:
-        import_tensorflow()
-        outcome = chosen.fit_here(job, place.config, caller, run_dir)
-    else:
-        with open_run(run_dir, job, cluster) as (folder, stored):
-            job = begin_or_resume(job, folder, cluster.workers, caller.on_event)
-            outcome = fit_on_cluster(job, type(chosen), place.backend, caller, folder, stored)
+    outcome = _train(job, chosen, place, cluster, caller, run_dir)
     result = FitResult._of(outcome)
     if callers_model(job.model) is not None:
         _ = result.model  # the caller's model gets its weights now
     return result
+
+
+def _train(
+    job: Job, chosen: Strategy, place: Destination, cluster: Any, caller: Caller, run_dir: Any
+) -> Outcome:
+    """Train at the place; with ``nan="explain"``, an error says what was not finite."""
+    with explained(job, run_dir, caller.build, caller.on_seed):
+        if place.backend is None:
+            import_tensorflow()
+            return chosen.fit_here(job, place.config, caller, run_dir)
+        with open_run(run_dir, job, cluster) as (folder, stored):
+            job = begin_or_resume(job, folder, cluster.workers, caller.on_event)
+            return fit_on_cluster(job, type(chosen), place.backend, caller, folder, stored)
 
 
 def _check_elastic(job: Job, cluster: Any) -> None:

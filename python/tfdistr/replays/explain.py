@@ -224,8 +224,8 @@ def _of_rows(made: Rerun, where: str, rows: list[int] | None) -> list[str]:
         return []
     if rows is None:
         return ["The rows of the batch are not independent: the whole batch causes it."]
-    index = "" if made.indices is None else f" (of the data {_listed([made.indices[row] for row in rows])})"
-    return [f"Caused by row{'s' * (len(rows) > 1)} {_listed(rows)} of the batch{index}."]
+    index = "" if made.indices is None else f", {_listed([made.indices[row] for row in rows])} of the data"
+    return [f"Caused by row{'s' * (len(rows) > 1)} {_listed(rows)} of the batch{index} (counted from 0)."]
 
 
 def _listed(numbers: Sequence[Any]) -> str:

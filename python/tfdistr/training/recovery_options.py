@@ -12,6 +12,7 @@ from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import (
     argument,
     check_bool,
+    check_choice,
     check_int,
     check_optional_int,
     check_optional_seconds,
@@ -19,9 +20,13 @@ from tfdistr.utils.arguments import (
 from tfdistr.utils.describe import call_text, describe
 
 
+def _check_nan(name: str, value: Any) -> str | None:
+    return None if value is None else check_choice(name, value, ("explain",))
+
+
 @attrs.frozen(kw_only=True)
 class Recovery:
-    """The reaction to failures. `on_failure` describes the first three; `check_recovery` adds the others.
+    """The reaction to failures. `on_failure` describes the first four; `check_recovery` adds the others.
 
     Attributes:
         every: The interval of checkpoints: a number of steps, or "epoch"; None for no checkpoints.
@@ -34,6 +39,7 @@ class Recovery:
     max_restarts: int = argument(check_int, "max_restarts", default=0, minimum=0)
     min_workers: int | None = argument(check_optional_int, "min_workers", default=None)
     step_timeout: float | None = argument(check_optional_seconds, "step_timeout", default=None)
+    nan: str | None = argument(_check_nan, "nan", default=None)
     every: int | str | None = None
     keep: int = KEPT
     traced: bool = False
@@ -45,7 +51,11 @@ class Recovery:
 
 
 def on_failure(
-    *, max_restarts: int = 0, min_workers: int | None = None, step_timeout: float | None = None
+    *,
+    max_restarts: int = 0,
+    min_workers: int | None = None,
+    step_timeout: float | None = None,
+    nan: str | None = None,
 ) -> Recovery:
     """Say what happens when a worker fails or makes no progress.
 
@@ -59,6 +69,10 @@ def on_failure(
         step_timeout: Seconds without a step, of training or validation, after which a worker fails. The error
             shows what its main thread is doing. Callbacks, checkpoints and all work before the first step
             count. None for no limit.
+        nan: "explain" ends the job when the loss or the gradients of a step are not finite, at the end of the
+            TensorFlow call that saw it. The step is then replayed, and the error names the first tensor that
+            was not finite, and the rows that cause it; see ``replay()``. It needs ``run_dir``. None: the
+            training continues.
 
     Returns:
         The reaction, to be passed to `distributed_fit`.
@@ -70,7 +84,7 @@ def on_failure(
         >>> on_failure(max_restarts=3).max_restarts
         3
     """
-    return Recovery(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout)
+    return Recovery(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout, nan=nan)
 
 
 def as_failures(failures: Any) -> Recovery:
@@ -106,7 +120,7 @@ def check_recovery(
     fewest = _fewest(failures.min_workers, cluster)
     every = _every(checkpoint_every)
     keep = check_int("keep_checkpoints", keep_checkpoints)
-    asked = resumes or every is not None or fewest is not None
+    asked = resumes or every is not None or fewest is not None or failures.nan is not None
     if restarts > 0 and cluster is None:
         raise ArgumentError(
             "`max_restarts` needs `cluster`, whose workers can be restarted.",
@@ -127,9 +141,10 @@ def check_recovery(
             received=f"min_workers={fewest}, and strategy={strategy!r}",
             fix="Leave it out; with `max_restarts` the job restarts all its workers.",
         )
-    if run_dir is None and (resumes or cluster is None):
+    if run_dir is None and (resumes or failures.nan is not None or cluster is None):
+        name = "resume" if resumes else "checkpoint_every" if failures.nan is None else "nan"
         raise ArgumentError(
-            f"`{'resume' if resumes else 'checkpoint_every'}` needs `run_dir`, the folder for checkpoints.",
+            f"`{name}` needs `run_dir`, the folder for checkpoints.",
             received="no run_dir",
             fix='Pass run_dir="my_run", the same one each time.',
         )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.checkpoint.trace import TracedStep, TraceFile, line_of_start, line_of_step
+from tfdistr.errors import NotFiniteError
 from tfdistr.strategies.exact.step_trace import LOSS, OF_OPTIMIZER, StepTrace
 
 
@@ -19,14 +20,15 @@ class RunTrace:
 
     Args:
         run_dir: The folder of the run, on the chief; None on the other workers.
+        stops: Whether a step that is not finite ends the training.
         known: What the line of the start tells besides the optimizers.
 
     Attributes:
         steps: Records the values of a step.
     """
 
-    def __init__(self, steps: StepTrace, run_dir: Path | None, **known: Any) -> None:
-        self.steps = steps
+    def __init__(self, steps: StepTrace, run_dir: Path | None, *, stops: bool = False, **known: Any) -> None:
+        self.steps, self._stops = steps, stops
         self._file = TraceFile(run_dir) if run_dir is not None else None
         self._start: dict[str, Any] | None = known | {
             "optimizers": [type(each).__name__ for each in steps.optimizers]
@@ -43,6 +45,17 @@ class RunTrace:
                 self._file.write([line_of_start(first - 1, **self._start)])
                 self._start = None
             self._made.append((epoch, first, values))
+            if self._stops:
+                self._check(epoch, first, values)
+
+    def _check(self, epoch: int, first: int, values: Sequence[Any]) -> None:
+        bad = next((step for step in self._steps(epoch, first, values) if not step.is_finite), None)
+        if bad is not None:
+            raise NotFiniteError(
+                f"The loss or the gradients of step {bad.step} are not finite.",
+                received=f"the loss {bad.loss}, and gradients with the norm {bad.norms[0]}",
+                fix=f"Call tfdistr.replay() for the step {bad.step}, which says why.",
+            )
 
     def write(self) -> None:
         """Append the steps since the last call to the file."""

@@ -194,8 +194,8 @@ def _run_trace(
         return RunTrace(StepTrace(model), None)
     data = job.source.digest() if isinstance(job.source, Arrays) else None
     return RunTrace(
-        StepTrace(model), run_dir, workers=strategy.num_workers, epochs=job.epochs, data=data,
-        kernels=describe_kernels(), versions=versions(),
+        StepTrace(model), run_dir, stops=job.recovery.nan is not None, workers=strategy.num_workers,
+        epochs=job.epochs, data=data, kernels=describe_kernels(), versions=versions(),
     )  # fmt: skip
 
 

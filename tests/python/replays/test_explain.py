@@ -70,7 +70,7 @@ def test_several_rows_are_found_by_halving(tmp_path: Path) -> None:
     found, again = cause(tmp_path, of(keras.ops.log), zeros(9, 10, 13), shuffle=False)
     assert again.step == 2
     assert found.rows == [1, 2, 5]
-    assert "Caused by rows 1, 2, 5 of the batch (of the data 9, 10, 13)." in found.lines
+    assert "Caused by rows 1, 2, 5 of the batch, 9, 10, 13 of the data (counted from 0)." in found.lines
 
 
 def test_a_batch_that_is_normalized_is_named_as_a_whole(tmp_path: Path) -> None:
@@ -112,3 +112,33 @@ def test_a_weight_that_was_no_number_before_the_step(tmp_path: Path) -> None:
 def test_a_finite_step_has_no_cause(tmp_path: Path) -> None:
     train(tmp_path / "run", of(keras.ops.tanh), epochs=1)
     assert tfdistr.replay(tmp_path / "run", 3, of(keras.ops.tanh), X, Y).cause is None
+
+
+EXPLAIN = tfdistr.on_failure(nan="explain")
+
+
+@pytest.mark.parametrize("given", [{}, {"cluster": tfdistr.local_cluster(2)}])
+def test_a_job_ends_with_the_cause(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(tfdistr.NotFiniteError) as raised:
+        train(tmp_path / "run", of(keras.ops.log), zeros(33), failures=EXPLAIN, **given)
+    text = str(raised.value)
+    assert text.startswith("The loss or the gradients of step 5 are not finite.\nReceived: ")
+    assert "Log of the layer 'log" in text
+    assert "Caused by row 6 of the batch, 33 of the data (counted from 0)." in text
+
+
+def test_a_job_that_fails_otherwise_has_its_own_error(tmp_path: Path) -> None:
+    with pytest.raises(tfdistr.ArgumentError, match="must be a function that returns a Keras 3 model"):
+        train(tmp_path / "run", lambda: 5, failures=EXPLAIN)
+
+
+def test_a_model_that_cannot_be_replayed(tmp_path: Path) -> None:
+    with pytest.raises(tfdistr.NotFiniteError, match="A replay in this process is not possible: `model`"):
+        train(tmp_path / "run", of(keras.ops.log)(), zeros(33), failures=EXPLAIN)
+
+
+def test_it_needs_a_folder_and_a_word_that_is_known(tmp_path: Path) -> None:
+    with pytest.raises(tfdistr.ArgumentError, match="`nan` needs `run_dir`"):
+        train(None, of(keras.ops.log), checkpoint_every=None, failures=EXPLAIN)
+    with pytest.raises(tfdistr.ArgumentError, match="`nan` must be"):
+        tfdistr.on_failure(nan="stop")

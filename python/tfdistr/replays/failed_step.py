@@ -1,0 +1,64 @@
+"""A job that ends because a step is not finite: its error says why."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfdistr.errors import ArgumentError, NotFiniteError, TfdistrError
+from tfdistr.r.values import seed_of_r
+from tfdistr.training.job import Job
+from tfdistr.utils.function_files import FunctionByName
+from tfdistr.utils.interrupts import defer_sigint, import_tensorflow
+
+
+@contextlib.contextmanager
+def explained(
+    job: Job, run_dir: Any, build: Callable[[], Any] | None, on_seed: Callable[[int], object]
+) -> Iterator[None]:
+    """Replay the step that is not finite with which a job in the context ends, if the job asks for it.
+
+    Args:
+        job: The job.
+        build: Builds the model in this process; None for the job's own function.
+        on_seed: Sets the seed of R.
+
+    Raises:
+        NotFiniteError: The trace of the run has such a step. The error has its cause.
+    """
+    try:
+        yield
+    except TfdistrError as error:
+        if job.recovery.nan is None:
+            raise
+        found = _explain(job, run_dir, build or job.model, on_seed)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _explain(job: Job, run_dir: Any, model: Any, on_seed: Callable[[int], object]) -> NotFiniteError | None:
+    import_tensorflow()
+    from tfdistr.replays.kept_run import open_kept
+    from tfdistr.replays.replay import replay_of
+
+    step: int | None = None
+    fix = "Look at these rows, or lower the learning rate. Resume with another `run_dir`."
+    try:
+        with open_kept(run_dir) as kept:
+            step = kept.check_step("nan")
+            if isinstance(job.data, FunctionByName) or isinstance(job.callbacks, FunctionByName):
+                lines = ["The data or the callbacks are functions that only the workers have."]
+            else:
+                defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
+                data = {"x": job.data, "callbacks": job.callbacks}
+                found = replay_of(kept, step, model, **data)
+                lines = found.cause.lines if found.cause else ["The step is finite in the replay."]
+    except ArgumentError as error:
+        if step is None:  # the job has failed for another reason
+            return None
+        lines = ["A replay in this process is not possible:", *str(error).splitlines()]
+        fix = f"Call tfdistr.replay({str(run_dir)!r}, {step}, model, x, y) in a new session."
+    message = f"The loss or the gradients of step {step} are not finite."
+    return NotFiniteError(message, received=" ".join(lines), fix=fix)
