@@ -224,10 +224,13 @@ class _Attempt:
 
     def _watch(self) -> bool:
         """Check all workers once. Return whether to continue."""
+        looked = time.monotonic()
         # First the processes: the output of an exited process is then complete.
         running = [process for process in self._processes if process.poll() is None]
         for event in self._run_dir.events.poll():
             self._take(event)
+        if time.monotonic() - looked > HEARTBEAT:
+            return True  # a function of the session has run: heartbeats have come meanwhile
         self._run_dir.check()
         self._follow()
         self._show_news()

@@ -190,3 +190,42 @@ def test_the_kind_of_a_failure_counts_before_its_order() -> None:
     assert root_cause(failures).worker == 3
     assert root_cause(failures[:3]).worker == 2
     assert root_cause(failures[:2]).worker == 1
+
+
+class Remote(Host):
+    """A worker whose heartbeats are read when the launcher looks."""
+
+    heard = 0.0
+    silent_for = property(lambda self: time.monotonic() - self.heard, lambda self, seconds: None)  # type: ignore[assignment]
+
+    def poll(self) -> int | None:
+        self.heard = time.monotonic()
+        return super().poll()
+
+
+def test_a_worker_is_not_silent_while_a_function_of_the_session_runs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(supervisor, "HEARTBEAT", 0.2)
+
+    def ask(host: Host) -> None:
+        host.say("in_session", epoch=0, metrics={})
+
+    def done(host: Host) -> None:
+        host.say("done", seconds=1.0)
+        host.end(0)
+
+    hosts = [Remote(i, tmp_path, 0.0, {2: ask, 4: done} if i == 0 else {4: done}) for i in range(2)]
+    roles = [Role(f"Worker {i} of 2", f"worker {i}") for i in range(2)]
+    cluster: Any = SimpleNamespace(
+        workers=2, roles=roles, start_again=None, follow=False, start_timeout=60.0,
+        start=lambda command, run_dir: hosts,
+    )  # fmt: skip
+    called = []
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["event"] == "in_session":
+            called.append(event["epoch"])
+            time.sleep(1.0)
+
+    statuses = run_workers(cluster, [], tmp_path, on_event, heartbeat_timeout=0.5)
+    assert [status.status for status in statuses] == ["done", "done"]
+    assert called == [0]
