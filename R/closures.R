@@ -194,8 +194,16 @@ copy_value <- function(value, used, done = rlang::env(frames = list(), copies = 
     copy <- lapply(unclass(value), copy_value, used, done)
     attributes(copy) <- attributes(value)
     value <- copy
+  } else if (is_plain_environment(value) && !is.na(which_env(value, used$frames))) {
+    value <- copy_frame(value, used, done)
   }
   value
+}
+
+# Whether a value is an environment without a class: serialize() would take its parents along.
+is_plain_environment <- function(value) {
+  is.environment(value) && is.null(attributes(value)) && !is_shared(value) &&
+    !identical(value, globalenv()) && !any(rlang::env_binding_are_active(value))
 }
 
 copy_frame <- function(frame, used, done) {
