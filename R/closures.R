@@ -103,8 +103,30 @@ visit_names <- function(fun, used) {
   names <- suppressWarnings(codetools::findGlobals(fun, merge = FALSE))
   for (name in names$functions) visit_variable(name, environment(fun), "function", used)
   if ("..." %in% all.names(body(fun))) names$variables <- c(names$variables, "...")
-  for (name in names$variables) visit_variable(name, environment(fun), "any", used)
+  changed <- names_of_changed(body(fun), names(formals(fun)))
+  for (name in c(names$variables, changed)) visit_variable(name, environment(fun), "any", used)
   for (place in qualified_names(body(fun))) visit_package(place[[2L]], place[[1L]], used)
+}
+
+# The variables of which code changes a part, as in `state$count <- 1`, and that it does not make itself. For
+# findGlobals() they are local.
+names_of_changed <- function(code, own) {
+  targets <- assigned_targets(code)
+  whole <- vapply(targets, is.symbol, NA)
+  parts <- lapply(targets[!whole], function(target) {
+    while (is.call(target) && length(target) > 1L) target <- target[[2L]]
+    target
+  })
+  changed <- vapply(Filter(is.symbol, parts), as.character, "")
+  setdiff(changed, c(own, vapply(targets[whole], as.character, "")))
+}
+
+assigned_targets <- function(code) {
+  if (!is.call(code)) {
+    return(list())
+  }
+  inner <- unlist(lapply(Filter(is.call, as.list(code)), assigned_targets), recursive = FALSE)
+  c(if (rlang::is_call(code, c("<-", "=", "for")) && length(code) > 2L) list(code[[2L]]), inner)
 }
 
 visit_variable <- function(name, env, mode, used) {
@@ -189,8 +211,16 @@ copy_value <- function(value, used, done = rlang::env(frames = list(), copies = 
     copy <- lapply(unclass(value), copy_value, used, done)
     attributes(copy) <- attributes(value)
     value <- copy
+  } else if (is_plain_environment(value) && !is.na(which_env(value, used$frames))) {
+    value <- copy_frame(value, used, done)
   }
   value
+}
+
+# Whether a value is an environment without a class: serialize() would take its parents along.
+is_plain_environment <- function(value) {
+  is.environment(value) && is.null(attributes(value)) && !is_shared(value) &&
+    !identical(value, globalenv()) && !any(rlang::env_binding_are_active(value))
 }
 
 copy_frame <- function(frame, used, done) {

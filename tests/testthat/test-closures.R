@@ -65,6 +65,24 @@ test_that("objects, formulas and functions of packages go along", {
   expect_equal(unserialize(serialize(captured, NULL))$functions$model(), list(11, 1, 2))
 })
 
+test_that("an environment of which a function changes a part goes along", {
+  counter <- new.env()
+  counter$calls <- 1
+  values <- c(1, 2)
+  own <- "not used"
+  count <- function(given) {
+    own <- list()
+    own$calls <- 1
+    given$calls <- 2
+    counter$calls <- counter$calls + own$calls
+    values[[2]] <- 5
+    counter$calls + sum(values)
+  }
+  captured <- capture_functions(list(model = function() count(list())))
+  expect_setequal(ls(environment(captured$functions$model)), c("count", "counter", "values"))
+  expect_identical(unserialize(serialize(captured, NULL))$functions$model(), 8)
+})
+
 test_that("a variable of the global environment does not hide a function of the same name", {
   local_globals(c = 1)
   captured <- capture_functions(list(model = in_global(function() c(1, 2))))

@@ -19,6 +19,8 @@ _ROW_WITH_TASK = (*_ROW, "task", "local_steps", "dropped")
 # The numbers of first epochs in errors: of two runs, or of workers.
 _FIRST_EPOCHS = re.compile(r"\binitial_epoch(?:=\d+(?:, where the run has \d+)?|: [^;]*)")
 _EPOCH = re.compile(r"(?<==)\d+|(?<=has )\d+|\d+(?= on )")
+# The numbers of rows of files and tables in errors.
+_ROW_NUMBER = re.compile(r"(?<=\bin row )\d+(?= of )|(?<=\bfrom row )\d+(?= on\b)")
 _FAILURE = ("worker", "host", "pid", "exit_code", "traceback", "log")
 
 Columns = dict[str, list[Any]]
@@ -69,8 +71,9 @@ def _params_in_r(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**params, "initial_epoch": params["initial_epoch"] + 1}
 
 
-def _epochs_in_r(text: str) -> str:
-    """Return a text of an error with the numbers of first epochs as R counts."""
+def _numbers_in_r(text: str) -> str:
+    """Return a text of an error with the numbers of rows and of first epochs as R counts."""
+    text = _ROW_NUMBER.sub(lambda row: str(int(row[0]) + 1), text)
     return _FIRST_EPOCHS.sub(lambda found: _EPOCH.sub(lambda epoch: str(int(epoch[0]) + 1), found[0]), text)
 
 
@@ -86,7 +89,7 @@ def error_for_r(error: TfdistrError) -> dict[str, Any]:
     parts: dict[str, Any] = {"kind": error.kind, "message": in_r(error.message)}
     for name in ("received", "fix"):
         text = getattr(error, name)
-        parts[name] = None if text is None else in_r(_epochs_in_r(str(text)))
+        parts[name] = None if text is None else in_r(_numbers_in_r(str(text)))
     if isinstance(error, JobStoppedError):
         parts["status"] = error.code
     if isinstance(error, WorkerFailedError):

@@ -6,10 +6,13 @@ Messages are written once, with arguments and values in Python syntax. R shows t
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import keyword
 import logging
 import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 _CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
@@ -20,7 +23,8 @@ _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 _PIECE = re.compile(
     rf"""
-    (?P<text>"(?:[^"\\]|\\.)*" | (?<!\w)'(?:[^'\\]|\\.)*'(?!\w))  # what is quoted stays as it is
+    pip\ install\ (?P<packages>(?:'[^']+'|"[^"]+"|[\w.-]+)(?:\ (?:'[^']+'|"[^"]+"|(?!or\b|and\b)[\w.-]+))*)
+    | (?P<text>"(?:[^"\\]|\\.)*" | (?<!\w)'(?:[^'\\]|\\.)*'(?!\w))  # what is quoted stays as it is
     | with\ (?P<scope>[\w.]+\(\)):
     | \btfdistr\.(?=[a-z_]+\()
     | \b(?P<constant>None|True|False)\b
@@ -50,7 +54,9 @@ def in_r(text: str) -> str:
     while found := _PIECE.search(text, at):
         parts.append(text[at : found.start()])
         at = found.end()
-        if found["scope"]:
+        if found["packages"]:
+            parts.append(_installation(found["packages"]))
+        elif found["scope"]:
             parts.append(f"with({in_r(found['scope'])}, ...)")
         elif found["constant"]:
             parts.append(_CONSTANTS[found["constant"]])
@@ -68,6 +74,26 @@ def in_r(text: str) -> str:
         else:
             parts.append(found["text"] or "")
     return "".join((*parts, text[at:]))
+
+
+def _installation(packages: str) -> str:
+    """Return the call by which R installs Python packages: extras of tfdistr are in the R package's list."""
+    names: list[str] = []
+    for name in (match[0].strip("'\"") for match in re.finditer(r"'[^']+'|\"[^\"]+\"|\S+", packages)):
+        extra = re.fullmatch(r"tfdistr\[(\w+)\]", name)
+        names += _extras().get(extra[1], [name]) if extra else [name]
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"reticulate::py_install({quoted if len(names) == 1 else f'c({quoted})'})"
+
+
+@functools.cache
+def _extras() -> dict[str, list[str]]:
+    """Return the packages of tfdistr's extras. The file is in the R package, and in the repository."""
+    file = Path(__file__).parents[3] / "pyproject.toml"
+    if not file.exists():
+        return {}
+    extras: dict[str, list[str]] = tomllib.loads(file.read_text())["project"]["optional-dependencies"]
+    return extras
 
 
 def log_in_r() -> None:

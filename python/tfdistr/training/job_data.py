@@ -81,18 +81,38 @@ def check_labels(model: keras.Model, element_spec: Any) -> None:
     or ``__call__()`` may use text.
     """
     labels = element_spec[1] if isinstance(element_spec, tuple) and len(element_spec) > 1 else ()
+    _check_names(model, labels)
     if not any(part.dtype == tf.string for part in tf.nest.flatten(labels)):
         return
     losses = [loss for loss in tf.nest.flatten(model.loss) if loss is not None]
-    steps = ("train_step", "compute_loss")
-    replaced = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
-    if losses and not replaced and not any(map(_casts_nothing, losses)):
+    if losses and not _has_own_step(model) and not any(map(_casts_nothing, losses)):
         raise ArgumentError(
             "The labels must be numbers: Keras casts them to the type of the model's outputs.",
             received="text as labels",
             fix="Pass the numbers of the classes, from 0: in R a factor, as in `y = factor(y)`; in Python "
             "`pandas.factorize(y)[0]`. Files need a column of numbers as their `target`.",
         )
+
+
+def _has_own_step(model: keras.Model) -> bool:
+    steps = ("train_step", "compute_loss")
+    return any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
+
+
+def _check_names(model: keras.Model, labels: Any) -> None:
+    """Check that labels by name are those of the outputs. Keras's error is about a type, or a missing key."""
+    outputs = getattr(model, "output_names", None) or []
+    if not isinstance(labels, Mapping) or len(outputs) < 2 or _has_own_step(model):
+        return
+    needed = model.loss if isinstance(model.loss, Mapping) else ()
+    if set(labels) <= set(outputs) and set(needed) <= set(labels):
+        return
+    listed = ", ".join(map(repr, outputs))
+    raise ArgumentError(
+        "`y` must have the names of the model's outputs.",
+        received=f"{', '.join(map(repr, labels))}, where the outputs are {listed}",
+        fix="Name each target after its output.",
+    )
 
 
 def _casts_nothing(loss: Any) -> bool:

@@ -61,3 +61,17 @@ def test_the_failure_of_a_worker_is_in_its_own_words():
     assert (made["message"], made["fix"]) == ("Worker 0 failed: x=None", "Pass y = NULL.")
     assert (made["worker"], made["host"], made["log"], made["exit_code"]) == (0, "here", "/log", None)
     assert made["workers"] is None
+
+
+def test_rows_are_counted_as_r_does():
+    error = ArgumentError("A value is missing.", received="no value of column 'a' in row 2 of rows.csv")
+    assert error_for_r(error)["received"] == "no value of column 'a' in row 3 of rows.csv"
+    error = ArgumentError("`files` must be whole.", received="rows.csv, from row 0 on: Row #4: 3,0,9")
+    assert error_for_r(error)["received"] == "rows.csv, from row 1 on: Row #4: 3,0,9"
+
+
+def test_a_worker_s_failure_is_without_the_frames_of_python():
+    failure = WorkerFailedError("Worker 0 failed\n\nTraceback: ...", worker=0, host="a", traceback="...")
+    failure._in_short = "Worker 0 failed"
+    assert error_for_r(failure)["message"] == "Worker 0 failed"
+    assert error_for_r(failure)["traceback"] == "..."

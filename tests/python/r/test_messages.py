@@ -31,6 +31,9 @@ from tfdistr.r.messages import in_r, log_in_r
         ("Use tfdistr.auto_shard(dataset).", "Use auto_shard(dataset)."),
         ("inside `with strategy.scope():`", "inside `with(strategy$scope(), ...)`"),
         ("as tf_config(worker=, type='chief') does", "as tf_config(worker=, type = 'chief') does"),
+        ("pip install mpi4py mpich, or set x", 'reticulate::py_install(c("mpi4py", "mpich")), or set x'),
+        ("pip install 'tfdistr[parquet]', or", 'reticulate::py_install("pyarrow>=17"), or'),
+        ("pip install 'a[b]'; now", 'reticulate::py_install("a[b]"); now'),
         ("[unclosed, x=[1, 'two", "[unclosed, x = list(1, 'tw)"),
     ],
 )  # fmt: skip
@@ -52,7 +55,6 @@ def test_code_is_that_of_r(python: str, r: str) -> None:
         "x == 1, x >= 2, x != 3",
         "https://example.org/?a=b&c=d",
         'Write {"chief": ["a:2222"]} into a file.',
-        "pip install 'tfdistr[ray]'",
     ],
 )
 def test_what_is_no_code_of_python_stays(text: str) -> None:

@@ -69,6 +69,22 @@ def test_all_else_is_no_matter_of_labels(model, spec):
     check_labels(model, spec)
 
 
+@pytest.mark.parametrize("names", [("kind", "sizes"), ("kind",)])
+def test_labels_by_name_have_the_names_of_the_outputs(names):
+    x = keras.Input((3,))
+    model = keras.Model(x, [keras.layers.Dense(1, name=name)(x) for name in ("size", "kind")])
+    model.compile("sgd", {"size": "mse", "kind": "mse"})
+    check_labels(model, (SPEC[0], dict.fromkeys(("kind", "size"), SPEC[0])))
+    with pytest.raises(ArgumentError) as caught:
+        check_labels(model, (SPEC[0], dict.fromkeys(names, SPEC[0])))
+    received = f"{', '.join(map(repr, names))}, where the outputs are 'size', 'kind'"
+    assert str(caught.value).splitlines() == [
+        "`y` must have the names of the model's outputs.",
+        f"Received: {received}",
+        "Fix: Name each target after its output.",
+    ]
+
+
 def test_a_file_with_text_as_its_target(tmp_path):
     file = tmp_path / "flowers.csv"
     rows = "\n".join(f"{a},{b},{c},{name}" for (a, b, c), name in zip(X, TEXT, strict=True))
