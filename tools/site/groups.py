@@ -19,6 +19,7 @@ GROUPS = {
     "Data": ("load_dataset", "steps_per_epoch", "auto_shard", "WorkerContext"),
     "Results": (
         "FitResult", "Comparison", "trained_model", "evaluate", "predict.tfdistr_fit", "summary.tfdistr_fit",
+        "tidy.tfdistr_fit",
     ),
     "Strategies and loops": (
         "multi_worker_mirrored", "mirrored", "one_device", "parameter_server", "model_parallel",
