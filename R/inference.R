@@ -136,7 +136,7 @@ evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL,
 }
 
 # Calls a function of the core, `use`, with a fit and data.
-use_fit <- function(fit, use, data, cluster, verbose, ..., name = "x", call = rlang::caller_env()) {
+use_fit <- function(fit, use, data, cluster, verbose = 0, ..., name = "x", call = rlang::caller_env()) {
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()

@@ -14,33 +14,38 @@
 #'   of several columns, for a regression.
 #' @param formula The formula.
 #' @param data Data frame: the data of the formula or of the recipe.
-#' @param hidden_units Whole numbers: the units of each hidden layer. 0 for no hidden layer, which is a
-#'   linear, logistic or multinomial regression.
-#' @param penalty Number: the L2 penalty of the weights of hidden layers, or of the outputs if there are none.
-#' @param dropout Number from 0, and less than 1: the share of units that is dropped after each hidden layer.
-#' @param epochs Number of epochs.
-#' @param activation String: the activation of hidden layers, by Keras's name; or one for each layer.
-#' @param model Function for another architecture: `function(input, outputs, units)` returns a Keras model.
-#'   It gets the number of predictors, the number of outputs, and `hidden_units`; also `penalty`, `dropout`
-#'   and `activation`, if it has arguments of these names. The outputs of a classification are probabilities:
-#'   of the second level for two levels, otherwise of each level. A model that is not compiled is compiled
-#'   with the arguments below. By default, the model has `hidden_units`.
-#' @param sample_weight Numeric vector, or case weights of hardhat: the weight in the loss of each row. Case
-#'   weights of a recipe are used, too.
-#' @param class_weight Named numeric vector: the weight in the loss of each level, by its name.
 #' @param object A result of `tfdistr_mlp()`.
 #' @param new_data Data frame or matrix with the predictors.
 #' @param type String: "class", "prob" or "raw" after a classification, "numeric" or "raw" after a regression;
 #'   by default the first of them.
-#' @param ... Arguments of Keras's `compile()` (`optimizer`, `loss`, `metrics`, `loss_weights`,
-#'   `weighted_metrics`, `run_eagerly`, `steps_per_execution`, `jit_compile`) and of [distributed_fit()], such
-#'   as `batch_size`, `validation_split`, `seed` and `cluster`. By default the optimizer is "adam", and the
-#'   loss is cross-entropy, or "mse" for a regression. For `predict()` and `evaluate()`, those of
-#'   [predict.tfdistr_fit()] and [evaluate()].
+#' @param ... The arguments below; those of Keras's `compile()` (`optimizer`, `loss`, `metrics`,
+#'   `loss_weights`, `weighted_metrics`, `run_eagerly`, `steps_per_execution`, `jit_compile`) and of
+#'   [distributed_fit()], such as `batch_size`, `validation_split`, `seed` and `cluster`. By default the
+#'   optimizer is "adam", and the loss is cross-entropy, or "mse" for a regression. For `predict()` and
+#'   `evaluate()`, those of [predict.tfdistr_fit()] and [evaluate()].
 #' @return `tfdistr_mlp()`: a result as of [distributed_fit()], of class `tfdistr_mlp`, with the element
 #'   `blueprint`. `predict()`: a data frame (a tibble) with a row for each row of `new_data`: `.pred_class`, a
 #'   factor; `.pred_<level>` for each level; or `.pred`, for several outcomes `.pred_<outcome>`. Rows with
 #'   missing predictors have missing predictions. "raw" is the matrix of the model's outputs.
+#' @section Arguments of all methods:
+#'   * `hidden_units`: whole numbers: the units of each hidden layer, by default 5. 0 for no hidden
+#'     layer, which is a linear, logistic or multinomial regression.
+#'   * `penalty`: number: the L2 penalty of the weights of hidden layers, or of the outputs if there are
+#'     none; by default 0.
+#'   * `dropout`: number from 0, and less than 1: the share of units that is dropped after each hidden layer,
+#'     by default 0.
+#'   * `epochs`: number of epochs, by default 20.
+#'   * `activation`: string: the activation of hidden layers, by Keras's name, or one for each layer; by
+#'     default "softmax", as in parsnip.
+#'   * `model`: function for another architecture: `function(input, outputs, units)` returns a Keras model.
+#'     It gets the number of predictors, the number of outputs, and `hidden_units`; also `penalty`, `dropout`
+#'     and `activation`, if it has arguments of these names. The outputs of a classification are
+#'     probabilities: of the second level for two levels, otherwise of each level. A model that is not
+#'     compiled is compiled with the arguments of `compile()`. By default, the model has `hidden_units`.
+#'   * `sample_weight`: numeric vector, or case weights of hardhat: the weight in the loss of each row. Case
+#'     weights of a recipe are used, too.
+#'   * `class_weight`: named numeric vector: the weight in the loss of each level, by its name.
+#'
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or has a name that is not
 #'   known; if the predictors are not numbers, the outcomes have missing values or there are no rows; if
 #'   `new_data` has a level that the training did not have. Those of [distributed_fit()], and of hardhat if a

@@ -130,6 +130,10 @@ test_that("weights of rows and of levels change the loss", {
   weights <- hardhat::importance_weights(only_setosa)
   same <- quiet_mlp(Species ~ ., iris, sample_weight = weights, optimizer = "sgd")
   expect_identical(same$history, fit$history)
+  skip_if_not_installed("recipes")
+  data <- transform(iris, weight = weights)
+  same <- quiet_mlp(recipes::recipe(Species ~ ., data), data, optimizer = "sgd")
+  expect_identical(same$history, fit$history)
 })
 
 test_that("wrong data and arguments are refused before the training", {

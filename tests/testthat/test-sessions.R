@@ -26,7 +26,7 @@ test_that("the same job gives the same bytes, without times and processes", {
   expect_null(summary(read)$times)
 })
 
-# nolint start: object_usage_linter. skip_slow() of helper-jobs.R.
+# nolint start: object_usage_linter. The functions of helper-jobs.R.
 test_that("targets: a target that is built again is the same, and what depends on it is up to date", {
   skip_slow("builds targets twice, on workers")
   skip_if_not_installed("targets")
