@@ -18,7 +18,7 @@ RULES = {
     r"\bhalted\b": "stopped or paused",
     r"\b(?:same|other|whose|those|their) bits\b|\bbits of (?:a|an|the)\b": "bitwise identical",
     r"\bcarr(?:y|ies|ied) (?:the |its |their )?gradients\b": "that workers exchange gradients",
-    r"\bby (?:MPI|the ring)\b": "over MPI, with the ring",
+    r"\b[Bb]y (?:MPI|the ring)\b": "over MPI, with the ring",
     r"\btold to end\b": "preempted",
     r"\bgoodbye\b": "an unexpected exit",
     r", too\b|\btoo(?=[.;:!?|)])": "also, or nothing",
