@@ -14,6 +14,7 @@ from resumed import X, Y, model, train
 
 import tfdistr
 from tfdistr.checkpoint.trace import TRACE
+from tfdistr.cli import main as command
 from tfdistr.errors import ArgumentError
 
 
@@ -253,3 +254,30 @@ def test_a_run_in_a_store(tmp_path: Path) -> None:
     assert again.difference == 0.0
     assert again.run == "memory://bucket/replayed"
     assert again.steps[-1]["step"] == 30
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {helpers!r})
+from resumed import X, Y, model
+
+def data():
+    return X, Y
+
+if __name__ == "__main__":
+    raise SystemExit("the training")
+"""
+
+
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    helpers = str(Path(__file__).parents[1] / "helpers")
+    script, empty = tmp_path / "train.py", tmp_path / "empty.py"
+    script.write_text(SCRIPT.format(helpers=helpers))
+    empty.write_text("model = 5\n")
+    assert command.run(["replay", str(run), str(script), "--step", "40"]) == 0
+    assert capsys.readouterr().out.startswith(f"Step 40 of {run}, in epoch 4: loss ")
+    for name, message in (("none.py", "No such file"), ("empty.py", "without model() and data()")):
+        assert command.run(["replay", str(run), str(tmp_path / name), "--step", "40"]) == 2
+        assert message in capsys.readouterr().err
+    assert command.run(["replay", str(run), str(script), "--step", "last"]) == 2
+    assert "`step` must be the number" in capsys.readouterr().err
