@@ -13,7 +13,7 @@ from clusters import run_well
 from resumed import X, Y, model, train
 
 import tfdistr
-from tfdistr.checkpoint.trace import TRACE
+from tfdistr.checkpoint.trace import TRACE, read_trace
 from tfdistr.cli import main as command
 from tfdistr.errors import ArgumentError
 
@@ -235,6 +235,83 @@ def test_dropout_on_two_workers_is_refused_by_name(tmp_path: Path, caplog: Any) 
         train(tmp_path / "run", epochs=1, cluster=tfdistr.local_cluster(2))
     with pytest.raises(ArgumentError, match=r"dropout.*random numbers(?s:.*)virtual_workers=2"):
         tfdistr.replay(tmp_path / "run", 3, model, X, Y)
+
+
+class TwoOptimizers(keras.Sequential):
+    """A step of one's own, with an optimizer for each layer."""
+
+    def compile(self, **given: Any) -> None:
+        super().compile(**given)
+        self.second = keras.optimizers.Adam(0.01)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        for optimizer, layer in zip((self.optimizer, self.second), self.layers, strict=True):
+            with tf.GradientTape() as tape:
+                losses = keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True)
+                loss = tf.reduce_mean(losses)
+            optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
+        return {"loss": loss}
+
+
+def two_optimizers() -> keras.Model:
+    made = TwoOptimizers(plain().layers)
+    made.compile(optimizer=keras.optimizers.SGD(0.1))
+    return made
+
+
+def compiled(**given: Any) -> Any:
+    def make() -> keras.Model:
+        made = plain()
+        made.compile(made.optimizer, made.loss, **given)
+        return made
+
+    return make
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, number: int) -> Any:
+        return X[8 * number : 8 * number + 8], Y[8 * number : 8 * number + 8]
+
+
+def unknown_size() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).filter(lambda x, y: True).batch(8)
+
+
+@pytest.mark.parametrize(
+    ("make", "given"),
+    [
+        (compiled(steps_per_execution=3), {}),
+        (compiled(run_eagerly=True), {}),
+        (compiled(jit_compile=True), {}),
+        (two_optimizers, {}),
+        (plain, {"x": Batches(), "y": None, "batch_size": None}),
+        (plain, {"x": unknown_size, "y": None, "batch_size": None}),
+        (plain, {"class_weight": {0: 1.0, 1: 3.0}}),
+        (plain, {"initial_epoch": 1}),
+        (plain, {"steps_per_epoch": 7}),
+        (plain, {"checkpoint_every": 5}),
+        (plain, {"batch_size": tfdistr.per_worker(8, scale_learning_rate="linear", warmup_epochs=2)}),
+    ],
+)
+def test_trainings_of_all_kinds(make: Any, given: Any, tmp_path: Path) -> None:
+    data = {"x": given.pop("x", X), "y": given.pop("y", Y)}
+    train(tmp_path / "run", make, **data, epochs=3, **given)
+    steps = read_trace(tmp_path / "run").steps
+    for step in (max(steps) - 2, min(steps) + 8):
+        assert tfdistr.replay(tmp_path / "run", step, make, **data).difference == 0.0
+
+
+def test_callbacks_that_need_a_validation_get_it(tmp_path: Path) -> None:
+    def callbacks() -> list[Any]:
+        return [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=10.0)]
+
+    given = {"validation_data": (X[:20], Y[:20]), "callbacks": callbacks}
+    train(tmp_path / "run", epochs=3, **given)
+    assert tfdistr.replay(tmp_path / "run", 15, model, X, Y, **given).difference == 0.0
 
 
 def test_two_workers_are_replayed_by_one_up_to_rounding(tmp_path: Path) -> None:
