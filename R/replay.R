@@ -16,7 +16,8 @@
 #'
 #' @param run The folder or the URL of the run: its `run_dir`.
 #' @param step The number of the step, counted from 1 over all epochs. Or `"nan"` for the first step whose
-#'   loss or gradients are not finite: `cause` then names the first tensor that was not.
+#'   loss or gradients are not finite, or the step before, if its update has made the weights so: `cause` then
+#'   names the first tensor that was not finite.
 #' @param model The model function of the run.
 #' @param x The data of the run, as for [distributed_fit()]. For `plot()`, what `replay()` returned.
 #' @param y Targets, where `x` is arrays.

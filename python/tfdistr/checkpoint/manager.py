@@ -32,6 +32,7 @@ from tfdistr.checkpoint.python_state import (
 from tfdistr.checkpoint.schedule import Schedule
 from tfdistr.checkpoint.variables import (
     ArrayPart,
+    all_finite,
     assign,
     build_optimizers,
     check_same,
@@ -254,7 +255,7 @@ class CheckpointManager:
         if self._is_chief:
             weights = {weight.path for weight in model.weights}
             known = zip(variables_of(model), values, strict=True)
-            finite = all(_is_finite(value) for variable, value in known if variable.name in weights)
+            finite = all(all_finite(value) for variable, value in known if variable.name in weights)
             common: dict[str, Any] = {"workers": self._workers, "model": self._parts, "finite": finite}
             if self._kernels is not None:
                 common["kernels"] = self._kernels
@@ -282,10 +283,6 @@ class CheckpointManager:
             Position(*header["position"]), header["total"], state["ended"], values, state,
             unpack(state["kinds"], content.own),
         )  # fmt: skip
-
-
-def _is_finite(value: Array) -> bool:
-    return value.dtype.kind in "iub?" or bool(np.isfinite(value).all())
 
 
 def _check_parts(parts: Mapping[str, str | None], saved: Mapping[str, str | None]) -> None:

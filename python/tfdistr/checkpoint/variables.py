@@ -205,6 +205,11 @@ def values_of(variables: Sequence[Variable]) -> list[Array]:
     return [variable.own.read_value().numpy() for variable in variables]
 
 
+def all_finite(value: Array) -> bool:
+    """Return whether all numbers of an array are finite."""
+    return value.dtype.kind in "iub" or bool(np.isfinite(value).all())
+
+
 def assign(variables: Sequence[Variable], values: Sequence[ArrayPart]) -> None:
     """Assign the values of a checkpoint to variables.
 

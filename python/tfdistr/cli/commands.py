@@ -1,4 +1,4 @@
-"""The commands ``tfdistr run``, ``tfdistr test`` and ``tfdistr kubernetes``."""
+"""The commands ``tfdistr run``, ``tfdistr test``, ``tfdistr replay`` and ``tfdistr kubernetes``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from tfdistr.cli import replay
 from tfdistr.cli.flags import add_flags, given, read_config
 from tfdistr.cli.kubernetes.pod_options import IMAGE, Pods
 from tfdistr.cli.script_options import Script, Workers
@@ -64,6 +65,8 @@ def add_commands(commands: Commands) -> None:
     run.add_argument("--config", metavar="FILE", help="a file with options, in TOML")
     words = "train a small model on several workers, and compare"
     add_command(commands, "test", words, _test, Workers, _TEST)
+    words = "make a step of a run again"
+    replay.add_arguments(add_command(commands, "replay", words, replay.run, text=replay.TEXT))
     _add_kubernetes(commands)
 
 

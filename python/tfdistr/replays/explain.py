@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.trace import Trace
+from tfdistr.checkpoint.variables import all_finite
 from tfdistr.replays.rerun import Rerun
 from tfdistr.replays.tables import alone, cut
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
@@ -89,7 +90,7 @@ def explain(trace: Trace, made: Rerun) -> Cause:
 def _odd_weights(made: Rerun) -> Cause | None:
     weights = {weight.path for weight in made.model.weights}
     pairs = zip(made.variables, made.before, strict=True)
-    odd = [v.name for v, value in pairs if v.name in weights and not _all_finite(value)]
+    odd = [v.name for v, value in pairs if v.name in weights and not all_finite(value)]
     return Cause("weights", odd[0]) if odd else None
 
 
@@ -102,10 +103,6 @@ def _odd_inputs(made: Rerun) -> Cause | None:
                 odd = ~np.isfinite(np.asarray(tensor, np.float64)).all(axis=axes)
                 return Cause("inputs", "/".join(map(str, (name, *path))), rows=np.flatnonzero(odd).tolist())
     return None
-
-
-def _all_finite(value: Any) -> bool:
-    return value.dtype.kind not in "fV" or bool(np.isfinite(value.astype(np.float64)).all())
 
 
 def _first_operation(made: Rerun) -> Cause:

@@ -41,10 +41,10 @@ def explained(
 def _explain(job: Job, run_dir: Any, model: Any, on_seed: Callable[[int], object]) -> NotFiniteError | None:
     import_tensorflow()
     from tfdistr.replays.kept_run import open_kept
-    from tfdistr.replays.replay import replay_of
+    from tfdistr.replays.replay import replay_step
 
     step: int | None = None
-    fix = "Look at these rows, or lower the learning rate. Resume with another `run_dir`."
+    fix = "Look at these rows, or lower the learning rate. Then train again in another `run_dir`."
     try:
         with open_kept(run_dir) as kept:
             step = kept.check_step("nan")
@@ -53,12 +53,13 @@ def _explain(job: Job, run_dir: Any, model: Any, on_seed: Callable[[int], object
             else:
                 defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
                 data = {"x": job.data, "callbacks": job.callbacks}
-                found = replay_of(kept, step, model, **data)
+                found = replay_step(kept, "nan", model, **data)
+                step = found.step
                 lines = found.cause.lines if found.cause else ["The step is finite in the replay."]
     except ArgumentError as error:
         if step is None:  # the job has failed for another reason
             return None
         lines = ["A replay in this process is not possible:", *str(error).splitlines()]
         fix = f"Call tfdistr.replay({str(run_dir)!r}, {step}, model, x, y) in a new session."
-    message = f"The loss or the gradients of step {step} are not finite."
+    message = f"The loss, the gradients or the update of step {step} are not finite."
     return NotFiniteError(message, received=" ".join(lines), fix=fix)

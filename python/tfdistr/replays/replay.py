@@ -55,7 +55,8 @@ def replay(
     Args:
         run: The folder or the URL of the run: its ``run_dir``.
         step: The number of the step, counted from 1 over all epochs. Or "nan" for the first step whose loss
-            or gradients are not finite: ``cause`` then names the first tensor that was not.
+            or gradients are not finite, or the step before, if its update has made the weights so: ``cause``
+            then names the first tensor that was not finite.
         model: The model function of the run.
         x: The data of the run, as for ``distributed_fit()``.
         y: Targets, if ``x`` is arrays.
@@ -87,9 +88,18 @@ def replay(
         32
     """
     with open_kept(run) as kept:
-        number = kept.check_step(step)
         data = {"x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
-        return replay_of(kept, number, model, callbacks=callbacks, **data)
+        return replay_step(kept, step, model, callbacks=callbacks, **data)
+
+
+def replay_step(run: KeptRun, step: int | str, model: Any, **data: Any) -> Replay:
+    """Make a step of an opened run again; of "nan", the one whose update made the weights not finite, too."""
+    number = run.check_step(step)
+    found = replay_of(run, number, model, **data)
+    while step == "nan" and found.cause and found.cause.where == "weights" and number - 1 in run.trace.steps:
+        number -= 1
+        found = replay_of(run, number, model, **data)
+    return found
 
 
 def replay_of(run: KeptRun, step: int, model: Any, **data: Any) -> Replay:
@@ -147,7 +157,7 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         gradients=gradients_of(made), updates=updates_of(made),
         inputs=tf.nest.map_structure(_in_numpy, made.batch), weights_before=weights_of(made, made.before),
         weights_after=weights_of(made, made.after),
-        cause=None if last.is_finite else explain(run.trace, made),
+        cause=None if last.is_finite and made.is_finite else explain(run.trace, made),
     )  # fmt: skip
 
 

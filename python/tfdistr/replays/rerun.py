@@ -16,7 +16,7 @@ from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.checkpoint.schedule import Schedule
 from tfdistr.checkpoint.trace import TracedStep
-from tfdistr.checkpoint.variables import Variable, variables_of
+from tfdistr.checkpoint.variables import Variable, all_finite, variables_of
 from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
@@ -63,6 +63,13 @@ class Rerun:
     def variables(self) -> list[Variable]:
         """The variables of ``before`` and ``after``."""
         return variables_of(self.model)
+
+    @property
+    def is_finite(self) -> bool:
+        """Return whether the weights after the step are finite."""
+        weights = {weight.path for weight in self.model.weights}
+        pairs = zip(self.variables, self.after, strict=True)
+        return all(all_finite(value) for variable, value in pairs if variable.name in weights)
 
     def rewind(self) -> None:
         """Give the model the state from before the last step."""

@@ -131,4 +131,5 @@ def _listed(name: str, rows: Table) -> str:
     known = [str(row[name]) for row in rows if row[name] is not None]
     if not known:
         return ""
-    return f", {', '.join(known[:_SHOWN])}{', ...' if len(known) > _SHOWN else ''} of the data (counted from 0)"
+    more = ", ..." if len(known) > _SHOWN else ""
+    return f", {', '.join(known[:_SHOWN])}{more} of the data (counted from 0)"

@@ -11,7 +11,7 @@ from tfdistr.r.messages import in_r
 from tfdistr.r.values import for_r, seed_of_r
 from tfdistr.replays.bisect import bisect
 from tfdistr.replays.kept_run import open_kept
-from tfdistr.replays.replay import replay_of
+from tfdistr.replays.replay import replay_step
 from tfdistr.replays.result import TABLES, Replay, Table
 from tfdistr.utils.interrupts import defer_sigint
 
@@ -25,7 +25,7 @@ def replay_for_r(
     """Return the parts of a replay; ``on_seed`` sets the seed of R before the model is made."""
     with open_kept(run) as kept:
         defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
-        found = replay_of(kept, kept.check_step(step), model, **data)
+        found = replay_step(kept, step, model, **data)
     known = {name: getattr(found, name) for name in ("run", "step", "epoch", "loss", "difference")}
     return {
         **known,

@@ -88,10 +88,11 @@ def test_missing_values_of_the_inputs(tmp_path: Path) -> None:
     assert [again.rows[row]["index"] for row in found.rows] == [20]
 
 
-def test_an_update_that_overflows_shows_in_the_loss_or_the_weights(tmp_path: Path) -> None:
-    found, again = cause(tmp_path, of(keras.ops.tanh, rate=1e38))
-    assert found.where in ("forward", "update")
-    assert "Learning rate: 1e+38" in str(again)
+def test_an_update_that_overflows_is_found_in_the_step_before_the_loss(tmp_path: Path) -> None:
+    found, again = cause(tmp_path, of(lambda x: 30 * x, rate=1e38))
+    assert (found.where, again.step) == ("update", 1)
+    assert "of the optimizer, in the update" in str(again)
+    assert any(row["inf"] or row["nan"] for row in again.updates)
 
 
 class Breaks(keras.callbacks.Callback):
@@ -122,7 +123,7 @@ def test_a_job_ends_with_the_cause(given: Any, tmp_path: Path) -> None:
     with pytest.raises(tfdistr.NotFiniteError) as raised:
         train(tmp_path / "run", of(keras.ops.log), zeros(33), failures=EXPLAIN, **given)
     text = str(raised.value)
-    assert text.startswith("The loss or the gradients of step 5 are not finite.\nReceived: ")
+    assert text.startswith("The loss, the gradients or the update of step 5 are not finite.\nReceived: ")
     assert "Log of the layer 'log" in text
     assert "Caused by row 6 of the batch, 33 of the data (counted from 0)." in text
 

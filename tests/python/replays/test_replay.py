@@ -11,9 +11,11 @@ import pytest
 import tensorflow as tf
 from clusters import run_well
 from resumed import X, Y, model, train
+from slow import mostly_slow
 
 import tfdistr
-from tfdistr.checkpoint.trace import TRACE
+from tfdistr.checkpoint.trace import TRACE, read_trace
+from tfdistr.cli import main as command
 from tfdistr.errors import ArgumentError
 
 
@@ -50,8 +52,8 @@ def test_its_rows_are_those_that_the_step_read(run: Path) -> None:
     x, y = again.inputs
     np.testing.assert_array_equal(x, X[indices])
     np.testing.assert_array_equal(y, Y[indices])
-    of_epoch = [row["index"] for step in range(37, 49) for row in tfdistr.replay(run, step, model, X, Y).rows]
-    assert sorted(of_epoch) == list(range(90))
+    following = [row["index"] for row in tfdistr.replay(run, 41, model, X, Y).rows]
+    assert len({*indices, *following}) == 16
 
 
 def test_losses_gradients_and_updates_are_those_of_the_step(tmp_path: Path) -> None:
@@ -236,6 +238,84 @@ def test_dropout_on_two_workers_is_refused_by_name(tmp_path: Path, caplog: Any) 
         tfdistr.replay(tmp_path / "run", 3, model, X, Y)
 
 
+class TwoOptimizers(keras.Sequential):
+    """A step of one's own, with an optimizer for each layer."""
+
+    def compile(self, **given: Any) -> None:
+        super().compile(**given)
+        self.second = keras.optimizers.Adam(0.01)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        for optimizer, layer in zip((self.optimizer, self.second), self.layers, strict=True):
+            with tf.GradientTape() as tape:
+                losses = keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True)
+                loss = tf.reduce_mean(losses)
+            optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
+        return {"loss": loss}
+
+
+def two_optimizers() -> keras.Model:
+    made = TwoOptimizers(plain().layers)
+    made.compile(optimizer=keras.optimizers.SGD(0.1))
+    return made
+
+
+def compiled(**given: Any) -> Any:
+    def make() -> keras.Model:
+        made = plain()
+        made.compile(made.optimizer, made.loss, **given)
+        return made
+
+    return make
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, number: int) -> Any:
+        return X[8 * number : 8 * number + 8], Y[8 * number : 8 * number + 8]
+
+
+def unknown_size() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).filter(lambda x, y: True).batch(8)
+
+
+KINDS = [
+    (compiled(jit_compile=True), {}),
+    (two_optimizers, {}),
+    (plain, {"x": unknown_size, "y": None, "batch_size": None}),
+    (compiled(steps_per_execution=3), {}),
+    (compiled(run_eagerly=True), {}),
+    (plain, {"x": Batches(), "y": None, "batch_size": None}),
+    (plain, {"class_weight": {0: 1.0, 1: 3.0}}),
+    (plain, {"initial_epoch": 1}),
+    (plain, {"steps_per_epoch": 7}),
+    (plain, {"checkpoint_every": 5}),
+    (plain, {"batch_size": tfdistr.per_worker(8, scale_learning_rate="linear", warmup_epochs=2)}),
+]
+
+
+# Slow: each kind trains and is replayed twice.
+@pytest.mark.parametrize(("make", "given"), mostly_slow(KINDS, KINDS[:3]))
+def test_trainings_of_all_kinds(make: Any, given: Any, tmp_path: Path) -> None:
+    data = {"x": given.get("x", X), "y": given.get("y", Y)}
+    train(tmp_path / "run", make, **{"epochs": 3, **given, **data})
+    steps = read_trace(tmp_path / "run").steps
+    for step in (max(steps) - 2, min(steps) + 8):
+        assert tfdistr.replay(tmp_path / "run", step, make, **data).difference == 0.0
+
+
+def test_callbacks_that_need_a_validation_get_it(tmp_path: Path) -> None:
+    def callbacks() -> list[Any]:
+        return [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=10.0)]
+
+    given = {"validation_data": (X[:20], Y[:20]), "callbacks": callbacks}
+    train(tmp_path / "run", epochs=3, **given)
+    assert tfdistr.replay(tmp_path / "run", 15, model, X, Y, **given).difference == 0.0
+
+
 def test_two_workers_are_replayed_by_one_up_to_rounding(tmp_path: Path) -> None:
     train(tmp_path / "run", plain, epochs=1, cluster=tfdistr.local_cluster(2))
     assert tfdistr.replay(tmp_path / "run", 12, plain, X, Y).difference < 1e-5
@@ -253,3 +333,30 @@ def test_a_run_in_a_store(tmp_path: Path) -> None:
     assert again.difference == 0.0
     assert again.run == "memory://bucket/replayed"
     assert again.steps[-1]["step"] == 30
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {helpers!r})
+from resumed import X, Y, model
+
+def data():
+    return X, Y
+
+if __name__ == "__main__":
+    raise SystemExit("the training")
+"""
+
+
+def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    helpers = str(Path(__file__).parents[1] / "helpers")
+    script, empty = tmp_path / "train.py", tmp_path / "empty.py"
+    script.write_text(SCRIPT.format(helpers=helpers))
+    empty.write_text("model = 5\n")
+    assert command.run(["replay", str(run), str(script), "--step", "40"]) == 0
+    assert capsys.readouterr().out.startswith(f"Step 40 of {run}, in epoch 4: loss ")
+    for name, message in (("none.py", "No such file"), ("empty.py", "without model() and data()")):
+        assert command.run(["replay", str(run), str(tmp_path / name), "--step", "40"]) == 2
+        assert message in capsys.readouterr().err
+    assert command.run(["replay", str(run), str(script), "--step", "last"]) == 2
+    assert "`step` must be the number" in capsys.readouterr().err

@@ -49,10 +49,8 @@ class StepTrace:
         self._graph: Any = None
         self._noted = self._scaled = False
         self.has_loss = False
-        extended = model.distribute_strategy.extended
-        devices: Sequence[str] = getattr(extended, "worker_devices", ()) if model.jit_compile else ()
         self._start = [float("nan")] + [-1.0, 1.0, 0.0] * len(self.optimizers)
-        with tf.device(devices[0] if len(devices) == 1 else "CPU:0"):
+        with tf.device(None if model.jit_compile else "CPU:0"):  # XLA on a GPU has no variables of the CPU
             self._values = tf.Variable(self._start, dtype=tf.float64, trainable=False, name="trace")
 
     @contextlib.contextmanager
