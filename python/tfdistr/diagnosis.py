@@ -119,7 +119,7 @@ class Diagnosis:
 
 
 def doctor(
-    config: Any = None,
+    config: object = None,
     *,
     hosts: Sequence[str] | None = None,
     timeout: float = 20.0,
@@ -299,7 +299,7 @@ def _in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 def _hosts(
     hosts: Sequence[str],
-    ssh: Any,
+    ssh: object,
     run_dir: str | os.PathLike[str] | None,
     rscript: str | None,
     timeout: float,

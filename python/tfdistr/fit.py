@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdistr.clusters.cluster import Cluster
 from tfdistr.errors import JobStoppedError
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 def distributed_fit(
     model: Callable[[], keras.Model] | keras.Model | FitResult,
-    x: Any = None,
-    y: Any = None,
+    x: object = None,
+    y: object = None,
     batch_size: int | PerWorker | None = None,
     epochs: int = 1,
     verbose: str | int = "auto",
-    callbacks: Any = None,
+    callbacks: object = None,
     validation_split: float = 0.0,
-    validation_data: Any = None,
+    validation_data: object = None,
     shuffle: bool = True,
     class_weight: Mapping[int, float] | None = None,
-    sample_weight: Any = None,
+    sample_weight: object = None,
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,
     validation_steps: int | None = None,

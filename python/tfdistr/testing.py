@@ -109,7 +109,7 @@ def assert_same_fit(
 def compare_fits(
     plan: Plan,
     train: Callable[[int, Collection[str] | None, dict[str, Any]], FitResult],
-    predict: Callable[[int], Any],
+    predict: Callable[[int], object],
 ) -> str | None:
     """Train as planned, and compare the results.
 

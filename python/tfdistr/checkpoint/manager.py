@@ -185,7 +185,7 @@ class CheckpointManager:
         check_same(self._collectives, [variable.read_value().numpy() for variable in own])
 
     def after_steps(
-        self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: Any = None
+        self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: object = None
     ) -> None:
         """Save, if a checkpoint is due, after ``done`` steps of an epoch that is not over.
 
@@ -236,7 +236,7 @@ class CheckpointManager:
         done: int,
         *,
         ended: bool,
-        logs: Any = None,
+        logs: object = None,
     ) -> None:
         began = time.monotonic()
         self._before_save(f"before the checkpoint at {position}")
@@ -303,7 +303,7 @@ def _compare_kernels(own: str, saved: str) -> None:
         )  # fmt: skip
 
 
-def _plain_logs(logs: Any, arrays: list[Array]) -> Any:
+def _plain_logs(logs: object, arrays: list[Array]) -> Any:
     """Return the logs of a step in the form of JSON; empty if they have no such form."""
     with contextlib.suppress(NotPlainError):
         return to_plain({} if logs is None else logs, arrays)

@@ -32,7 +32,7 @@ class NotPlainError(TypeError):
     """A value contains something that is no number, text or array."""
 
 
-def to_plain(value: Any, arrays: list[Array]) -> Any:
+def to_plain(value: object, arrays: list[Array]) -> Any:
     """Convert a value to the form of JSON.
 
     Args:
@@ -59,7 +59,7 @@ def to_plain(value: Any, arrays: list[Array]) -> Any:
     return {kind: len(arrays) - 1}
 
 
-def from_plain(plain: Any, arrays: list[Array]) -> Any:
+def from_plain(plain: object, arrays: list[Array]) -> Any:
     """Return the value from which ``to_plain`` made ``plain``."""
     if isinstance(plain, list):
         return [from_plain(item, arrays) for item in plain]
@@ -101,7 +101,7 @@ def as_given(callbacks: Sequence[Callback]) -> Given:
     return copies
 
 
-def _copy(value: Any) -> Copy:
+def _copy(value: object) -> Copy:
     arrays: list[Array] = []
     plain = repr(to_plain(value, arrays))
     return plain, [(a.dtype.name, a.shape, hashlib.sha256(a.tobytes()).digest()) for a in arrays]

@@ -100,7 +100,7 @@ class TraceFile:
             log.warning("Cannot write the trace %s: %s. The training continues.", self._path, error.strerror)
 
 
-def line_of_start(step: int, **known: Any) -> dict[str, Any]:
+def line_of_start(step: int, **known: object) -> dict[str, Any]:
     """Return the line of a start of the training after so many steps."""
     return {"start": {"step": step, **known}}
 

@@ -244,7 +244,7 @@ def other_model(received: str) -> ArgumentError:
     )
 
 
-def _parts(value: Any) -> list[tf.Variable]:
+def _parts(value: object) -> list[tf.Variable]:
     return list(value.values) if isinstance(value, tf.distribute.DistributedValues) else [value]
 
 

@@ -17,9 +17,10 @@ from tfdistr.utils.arguments import read_text
 
 
 def option(
-    check: Callable[..., Any] | None = None, *limits: Any, help: str, default: Any = None, repr: bool = True,
+    check: Callable[..., object] | None = None, *limits: object, help: str, default: object = None,
+    repr: bool = True,
     metavar: str | None = None, also: Sequence[str] = (), action: str | None = None,
-    positional: Mapping[str, Any] | None = None, **more_limits: Any,
+    positional: Mapping[str, object] | None = None, **more_limits: object,
 ) -> Any:  # fmt: skip
     """Make a field that is a flag, a key of TOML files and an argument in R; ``check`` converts its value."""
     settings = {"metavar": metavar, "also": also, "action": action, "positional": positional}

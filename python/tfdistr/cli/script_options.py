@@ -62,7 +62,7 @@ def log_folder(log_dir: str, link: Path | None = None) -> Path:
     return folder
 
 
-def check_script(name: str, value: Any) -> str:
+def check_script(name: str, value: object) -> str:
     """Return the path of a script, if it is a file of Python or R."""
     if not isinstance(value, str) or Path(value).suffix.lower() not in LANGUAGES:
         raise ArgumentError(

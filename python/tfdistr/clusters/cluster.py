@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -212,7 +212,7 @@ class EngineCluster(Cluster):
         ]
 
 
-def workers_of_each_host(workers: Any, workers_per_host: Any, hosts: int, what: str = "host") -> int:
+def workers_of_each_host(workers: object, workers_per_host: object, hosts: int, what: str = "host") -> int:
     """Return the number of workers on each host, from that of all workers or of those on a host."""
     each = check_optional_int("workers_per_host", workers_per_host)
     if workers is None:

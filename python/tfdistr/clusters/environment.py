@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from tfdistr.errors import ArgumentError
 from tfdistr.schemas import show
@@ -25,7 +24,7 @@ _NOT_FOR_HOSTS = re.compile(
 )
 
 
-def check_env(env: Any) -> dict[str, str]:
+def check_env(env: object) -> dict[str, str]:
     """Check that ``env`` maps names of environment variables to text. No error shows a value."""
     if env is not None and not isinstance(env, Mapping):
         raise ArgumentError(

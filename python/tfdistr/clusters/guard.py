@@ -392,7 +392,7 @@ def host() -> int:
     return run_on_host(spec, said)
 
 
-def say(**fields: Any) -> None:
+def say(**fields: object) -> None:
     """Write a message for the launcher."""
     # One write, so that lines of several ranks do not mix.
     with contextlib.suppress(OSError):  # no process reads it any more

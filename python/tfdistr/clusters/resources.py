@@ -11,7 +11,6 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_optional_int
@@ -24,7 +23,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 _POOLS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def check_cores(workers: int, cores_per_worker: Any) -> int | None:
+def check_cores(workers: int, cores_per_worker: object) -> int | None:
     """Check ``cores_per_worker``, which is None for a fair share, against the cores of this machine."""
     cores = check_optional_int("cores_per_worker", cores_per_worker)
     _check_enough(workers, cores or 0, len(usable_cores()))

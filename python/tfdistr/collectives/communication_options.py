@@ -44,7 +44,7 @@ def check_exchange(communication_options: Any, communication: Any, bytes_per_pac
     )
 
 
-def check_resolver(cluster_resolver: Any) -> None:
+def check_resolver(cluster_resolver: object) -> None:
     """Check the argument ``cluster_resolver``."""
     if cluster_resolver is None:
         return
@@ -61,7 +61,7 @@ def check_resolver(cluster_resolver: Any) -> None:
         )
 
 
-def _check_options(options: Any, **others: Any) -> None:
+def _check_options(options: object, **others: object) -> None:
     if not isinstance(options, _Options):
         raise ArgumentError(
             "`communication_options` must be a tf.distribute.experimental.CommunicationOptions.",
@@ -77,7 +77,7 @@ def _check_options(options: Any, **others: Any) -> None:
         )
 
 
-def _check_timeout(value: Any) -> float | None:
+def _check_timeout(value: object) -> float | None:
     """Return the limit in seconds; None for no limit, which is 0 in TensorFlow."""
     if value is None:
         return None

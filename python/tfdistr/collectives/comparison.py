@@ -51,7 +51,7 @@ def parts_of_run(model: keras.Model) -> dict[str, str | None]:
     return {**describe_parts(model), "optimizer": type(optimizer).__name__}
 
 
-def describe_model(model: keras.Model, element_spec: Any) -> dict[str, str]:
+def describe_model(model: keras.Model, element_spec: object) -> dict[str, str]:
     """Describe the model of a call, and the types of its data."""
     size = f"{type(model).__name__} of {len(model.weights)} weights"
     fields = {"data": describe_types(element_spec), "model": size}
@@ -67,7 +67,7 @@ def _describe_optimizer(model: keras.Model) -> str:
     return "none" if optimizer is None else f"{type(optimizer).__name__}({_numbers(optimizer)})"
 
 
-def _describe_loss(loss: Any) -> str | None:
+def _describe_loss(loss: object) -> str | None:
     """Describe a Keras loss as an object, even if it is given by its name; None for the user's loss."""
     if loss is None:
         return "none"
@@ -99,7 +99,7 @@ def _plain_name(part: Any) -> str:
     return str(part.__name__).replace("_", "").lower()
 
 
-def _is_of_keras(part: Any) -> bool:
+def _is_of_keras(part: object) -> bool:
     kind = part if isinstance(part, FunctionType | type) else type(part)
     return (kind.__module__ or "").partition(".")[0] == "keras"
 
@@ -125,7 +125,7 @@ def _number(value: float | str) -> str:
     return str(int(value)) if value.is_integer() else f"{value:.7g}"
 
 
-def describe_types(element_spec: Any) -> str:
+def describe_types(element_spec: object) -> str:
     """Describe the types and shapes of the examples of batches.
 
     Whole numbers have one type: R has them in 32 bits, and Python in 64.
@@ -150,7 +150,7 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def agree(collectives: Collectives, fields: Mapping[str, Any], note: Any = None) -> list[Any]:
+def agree(collectives: Collectives, fields: Mapping[str, object], note: object = None) -> list[Any]:
     """Compare ``fields`` over the workers. All workers must call this.
 
     Args:
@@ -228,12 +228,12 @@ def describe_call(call: KerasCall) -> dict[str, Any]:
     return fields
 
 
-def _examples(data: Any) -> int | None:
+def _examples(data: object) -> int | None:
     if data is None or isinstance(data, tf.data.Dataset):
         return None
     first = next((part for part in tf.nest.flatten(data) if getattr(part, "shape", None)), None)
     return None if first is None else first.shape[0]
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return "none" if value is None else str(value)

@@ -50,7 +50,7 @@ class Collectives(ABC):
     def all_reduce(
         self,
         op: tf.distribute.ReduceOp,
-        tensors: Sequence[Any],
+        tensors: Sequence[object],
         dtype: tf.DType | None = None,
         *,
         add_rows: bool = False,
@@ -304,14 +304,14 @@ def add_pairs(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.
     return [a + b for a, b in zip(left, right, strict=True)]
 
 
-def _with_tensors(value: Any) -> Any:
+def _with_tensors(value: object) -> Any:
     if not isinstance(value, tf.IndexedSlices):
         return value
     shape = None if value.dense_shape is None else tf.convert_to_tensor(value.dense_shape)
     return tf.IndexedSlices(tf.convert_to_tensor(value.values), tf.convert_to_tensor(value.indices), shape)
 
 
-def _summed_rows(tensor: Any) -> Any:
+def _summed_rows(tensor: object) -> Any:
     """Add the rows with the same index; return a small table whole."""
     if not isinstance(tensor, tf.IndexedSlices):
         return tensor

@@ -231,7 +231,7 @@ class TensorFlowCollectives(Collectives):
         parts = tf.split(self._gather(filled), self.num_workers)
         return tf.concat([part[: lengths[i]] for i, part in enumerate(parts)], 0)
 
-    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: Any) -> Any:
+    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: object) -> Any:
         """Return a `tf.function` of a tensor and a key, so that all tensors of one shape share a trace.
 
         In a graph it also returns the times when the collective began and ended, except for GPUs.
@@ -259,7 +259,7 @@ class TensorFlowCollectives(Collectives):
 
         return tf.function(collective, autograph=False, experimental_attributes={"_noinline": True})
 
-    def _call(self, collective: Any, tensor: tf.Tensor) -> tf.Tensor:
+    def _call(self, collective: object, tensor: tf.Tensor) -> tf.Tensor:
         # Count only when the tensor is ready, so that the count shows the progress of this worker.
         with tf.control_dependencies([tensor]), tf.device("CPU:0"):
             sent = tf.size(tensor, tf.int64) * tensor.dtype.size

@@ -121,7 +121,7 @@ class Dataset:
 
         return tfds.builder(self.name, data_dir=self.data_dir)
 
-    def _read(self, **options: Any) -> Any:
+    def _read(self, **options: object) -> Any:
         import tensorflow_datasets as tfds
 
         # One file after the other: the order of the examples must be the same on every worker.
@@ -137,13 +137,13 @@ def load_dataset(
     *,
     data_dir: str | None = None,
     supervised: bool = True,
-    files: Any = None,
-    features: Any = None,
-    target: Any = None,
-    fill: Any = None,
+    files: object = None,
+    features: object = None,
+    target: object = None,
+    fill: object = None,
     matrix: bool | None = None,
     delimiter: str | None = None,
-    image_size: Any = None,
+    image_size: object = None,
     color_mode: str | None = None,
 ) -> Dataset:
     """Describe a data set by name.
@@ -272,7 +272,7 @@ def _check_prepared(described: Dataset) -> None:
         )
 
 
-def _leaves(features: Any) -> list[Any]:
+def _leaves(features: object) -> list[Any]:
     if isinstance(features, dict):
         return [leaf for value in features.values() for leaf in _leaves(value)]
     return [features]

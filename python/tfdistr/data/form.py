@@ -56,12 +56,12 @@ class Form:
     examples: int | None = None
 
     @classmethod
-    def of(cls, parts: Sequence[Any]) -> Form:
+    def of(cls, parts: Sequence[object]) -> Form:
         """Return the form of a batch, or of all examples: inputs, and perhaps targets and weights."""
         levels = levels_of(parts[1]) if len(parts) > 1 else {}
         return cls(column_names(parts[0]), len(parts) > 1, levels)
 
-    def of_batches(self, first: Sequence[Any]) -> Form:
+    def of_batches(self, first: Sequence[object]) -> Form:
         """Return the form of batches, of which this may not know all: then the first one has the rest."""
         if self.targets is not None:
             return self
@@ -72,14 +72,14 @@ class Form:
         """Return this form if it is known, else the other one."""
         return self if self.targets is not None or self.columns is not None else other
 
-    def matched(self, parts: Sequence[Any], name: str) -> list[Any]:
+    def matched(self, parts: Sequence[object], name: str) -> list[Any]:
         """Return inputs, and perhaps targets and weights, that match; see `inputs` and `coded`."""
         x, *others = parts
         if others:
             others[0] = self.coded(others[0], "y" if name == "x" else name)
         return [self.inputs(x, name), *others]
 
-    def weights(self, weights: Any) -> Any:
+    def weights(self, weights: object) -> Any:
         """Return the weights of classes by number, where they are given by the names of the only target."""
         names = self.levels.get("")
         if names is None or not isinstance(weights, Mapping) or not all(isinstance(w, str) for w in weights):
@@ -106,7 +106,7 @@ class Form:
         levels = {path.removeprefix("y"): tuple(names) for path, names in parts["levels"].items()}
         return cls(tuple(parts["columns"]) or None, parts["targets"], levels)
 
-    def inputs(self, x: Any, name: str) -> Any:
+    def inputs(self, x: object, name: str) -> Any:
         """Return inputs with the columns of the training, in its order, if they have names.
 
         Args:
@@ -131,7 +131,7 @@ class Form:
         self._check_columns(columns, name)
         return Columns({column: columns[column] for column in self.columns})
 
-    def _check_columns(self, present: Sequence[str] | Mapping[str, Any], name: str) -> None:
+    def _check_columns(self, present: Sequence[str] | Mapping[str, object], name: str) -> None:
         if any(column not in present for column in self.columns or ()):
             raise self._other_columns(tuple(present), name, "a data frame with the columns {}")
 
@@ -146,7 +146,7 @@ class Form:
             fix=f"Pass {fix.format(_listed(wanted))}.",
         )
 
-    def coded(self, y: Any, name: str, path: str = "") -> Any:
+    def coded(self, y: object, name: str, path: str = "") -> Any:
         """Return targets whose classes have the numbers of the training.
 
         Args:
@@ -195,7 +195,7 @@ class Form:
         return Classes(codes[numbers], names)
 
 
-def levels_of(y: Any, path: str = "") -> dict[str, tuple[str, ...]]:
+def levels_of(y: object, path: str = "") -> dict[str, tuple[str, ...]]:
     """Return the names of the classes of each target that is a factor, by its path."""
     if isinstance(y, Classes):
         return {path: y.names}
@@ -205,7 +205,7 @@ def levels_of(y: Any, path: str = "") -> dict[str, tuple[str, ...]]:
     return found
 
 
-def with_classes(y: Any, levels: Levels, path: str = "") -> Any:
+def with_classes(y: object, levels: Levels, path: str = "") -> Any:
     """Return arrays of targets with the names of their classes; see `levels_of`."""
     if path in levels:
         return Classes(y, levels[path])
@@ -215,7 +215,7 @@ def with_classes(y: Any, levels: Levels, path: str = "") -> Any:
     return tuple(parts.values()) if isinstance(y, tuple) else y
 
 
-def _parts(y: Any) -> dict[str, Any]:
+def _parts(y: object) -> dict[str, Any]:
     """Return the parts of targets by their paths. An only column is the target itself, whatever its name."""
     if isinstance(y, Columns):
         return {"" if len(y.columns) == 1 else f"[{key!r}]": part for key, part in y.columns.items()}
@@ -228,7 +228,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _text_of(value: Any) -> Array | None:
+def _text_of(value: object) -> Array | None:
     """Return values as an array of text; None if they are no text."""
     array = np.asarray(value)
     text = array.dtype.kind == "U" or (array.dtype == object and all(isinstance(v, str) for v in array.flat))
@@ -249,7 +249,7 @@ def columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
     return None
 
 
-def column_names(value: Any) -> tuple[str, ...] | None:
+def column_names(value: object) -> tuple[str, ...] | None:
     """Return the names of the columns of a data frame or a matrix; None for other values."""
     if isinstance(value, Matrix):
         return value.names
@@ -257,7 +257,7 @@ def column_names(value: Any) -> tuple[str, ...] | None:
     return None if columns is None else tuple(columns)
 
 
-def check_names(names: Sequence[Any], name: str) -> None:
+def check_names(names: Sequence[object], name: str) -> None:
     """Check the names of parts: a dictionary would keep only one part of each name."""
     unnamed = sum(not isinstance(part, str) or not part for part in names)
     twice = next((part for place, part in enumerate(names) if part in names[:place]), None)

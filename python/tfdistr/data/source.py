@@ -97,12 +97,12 @@ def pack_parts(parts: tuple[Tree, ...]) -> Tree:
     return parts[0] if len(parts) == 1 and not isinstance(parts[0], tuple) else parts
 
 
-def gives_batches(source: Any) -> bool:
+def gives_batches(source: object) -> bool:
     """Return whether data is an object that yields batches of its own size."""
     return getattr(source, "gives_batches", False) is True
 
 
-def form_of(source: Any) -> Form:
+def form_of(source: object) -> Form:
     """Return the form of data."""
     if isinstance(source, Arrays):
         return Form(source.columns, len(source.parts) > 1, source.levels, source.examples)
@@ -114,7 +114,7 @@ def form_of(source: Any) -> Form:
 Source = Arrays | Dataset | Callable[..., Any]
 
 
-def describe_source(source: Any) -> int | str | None:
+def describe_source(source: object) -> int | str | None:
     """Return what both calling languages agree on: the number of examples, or the kind of the source.
 
     Functions of Python, of R and of files, and names of functions, count alike.
@@ -133,7 +133,7 @@ def describe_source(source: Any) -> int | str | None:
     return "a function"
 
 
-def batches_of(source: Any) -> str:
+def batches_of(source: object) -> str:
     """Return what gives the batches, where the caller gives none of their size."""
     kinds = {GivenDataset: "data set", GivenBatches: "generator"}
     return next((name for kind, name in kinds.items() if isinstance(source, kind)), "data function")
@@ -177,14 +177,14 @@ def make_source(
     return source
 
 
-def _read(value: Any, name: str) -> Any:
+def _read(value: object, name: str) -> Any:
     """Return an Arrow object, which can be a stream, in a form to read; other values unchanged."""
     refuse_dataset(value, name)
     read = from_arrow(value, name)
     return value if read is None else read
 
 
-def _object(x: Any, name: str) -> Any:
+def _object(x: object, name: str) -> Any:
     """Return the function for an object that yields batches; other values unchanged."""
     tensorflow = sys.modules.get("tensorflow")  # it has been imported where there is a dataset
     if tensorflow is not None and isinstance(x, tensorflow.data.Dataset):
@@ -192,7 +192,7 @@ def _object(x: Any, name: str) -> Any:
     return GivenBatches(x, name) if is_py_dataset(x) or isinstance(x, Iterator) else x
 
 
-def as_arrays(value: Any, name: str) -> Tree:
+def as_arrays(value: object, name: str) -> Tree:
     """Convert to a nested structure of NumPy arrays. Lists become tuples, and data frames become arrays."""
     value = _read(value, name)
     if isinstance(value, Matrix):
@@ -238,7 +238,7 @@ def as_arrays(value: Any, name: str) -> Tree:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _from_columns(columns: Mapping[str, Any], name: str) -> Tree:
+def _from_columns(columns: Mapping[str, object], name: str) -> Tree:
     """Convert a data frame: to one matrix if all columns are numbers, else to a dictionary of columns."""
     arrays = {key: as_arrays(column, f"{name}[{key!r}]") for key, column in columns.items()}
     numbers = all(
@@ -283,13 +283,13 @@ def _check_lengths(source: Arrays, name: str) -> None:
 _SCALARS = int | float | complex | str | bytes | np.generic
 
 
-def _is_scalars(values: Sequence[Any]) -> bool:
+def _is_scalars(values: Sequence[object]) -> bool:
     """Return whether a list is one array: its values are numbers or text, of which some may be missing."""
     known = [value for value in values if not _is_missing(value)]
     return len(known) > 0 and all(isinstance(value, _SCALARS) for value in known)
 
 
-def _is_of_objects(values: Any) -> bool:
+def _is_of_objects(values: object) -> bool:
     """Return whether NumPy would change values of a list: it turns numbers into text, and strips NUL."""
     if not isinstance(values, list | tuple):
         return False
@@ -298,7 +298,7 @@ def _is_of_objects(values: Any) -> bool:
     return ends or (0 < len(text) < len(values)) or any(_is_missing(value) for value in values)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     """Return whether a value is None, or pandas's NA. NaN is a number."""
     return value is None or type(value).__name__ == "NAType"
 

@@ -22,7 +22,7 @@ def leaves(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
-def replaced(tree: Tree, by: Callable[[Any], Any]) -> Tree:
+def replaced(tree: Tree, by: Callable[[Any], object]) -> Tree:
     """Replace each array of a structure."""
     if tree is None:
         return None
@@ -32,6 +32,6 @@ def replaced(tree: Tree, by: Callable[[Any], Any]) -> Tree:
     return tuple(replaced(part, by) for part in tree) if isinstance(tree, tuple) else by(tree)
 
 
-def pack(structure: Tree, values: Iterator[Any]) -> Tree:
+def pack(structure: Tree, values: Iterator[object]) -> Tree:
     """Replace the arrays of a structure by values."""
     return replaced(structure, lambda _: next(values))

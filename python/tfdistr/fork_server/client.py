@@ -153,7 +153,7 @@ class Forked:
             self._received += self._lines.take(received)
 
 
-def send(connection: socket.socket, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
+def send(connection: socket.socket, message: Mapping[str, object], files: Sequence[int] = ()) -> None:
     """Send one message, and open files with it."""
     data = json.dumps(message).encode() + b"\n"
     if files:

@@ -84,7 +84,7 @@ class ForkRequest:
                 os.close(file)
 
 
-def _is_request(value: Any, files: int) -> bool:
+def _is_request(value: object, files: int) -> bool:
     """Return whether a value has the form of a request that comes with so many files; see ``Forked``."""
     if not isinstance(value, dict):
         return False

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tfdistr.fork_server import remote
 from tfdistr.fork_server.child import is_read_at_load, read_at_load
@@ -272,7 +272,7 @@ def warm_starts(
     return [WarmStart(path, argv) if path else None for path in paths]
 
 
-def _attempt(place: Host, act: Callable[..., T], *arguments: Any) -> T | None:
+def _attempt(place: Host, act: Callable[..., T], *arguments: object) -> T | None:
     """Return the result of ``act``; None, and a warning, if ``act`` raises an OSError."""
     try:
         return act(*arguments)

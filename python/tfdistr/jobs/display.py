@@ -40,7 +40,7 @@ class Screen(Protocol):
         """Remove the bar; a second call does nothing."""
 
 
-def choose_display(verbose: Any, screen: Screen, *, watched: bool, drawable: bool) -> Display:
+def choose_display(verbose: object, screen: Screen, *, watched: bool, drawable: bool) -> Display:
     """Make the display for the argument `verbose`; ``watched`` says whether a bar is seen while it moves."""
     auto = isinstance(verbose, str) and verbose == "auto"
     if auto:
@@ -67,7 +67,7 @@ class Display:
         self._screen = screen
         self._warnings: set[str] = set()
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: Mapping[str, object]) -> None:
         """Handle an event and show its effect."""
         show = getattr(self, f"_on_{event['event']}", None)
         if show is None:
@@ -102,7 +102,7 @@ class Display:
 class ScriptDisplay(Display):
     """The display of a script, whose trainings have their own displays. It also shows restarts."""
 
-    def _on_restart(self, event: Mapping[str, Any]) -> None:
+    def _on_restart(self, event: Mapping[str, object]) -> None:
         self._screen.line(f"Starting the workers again: {event['reason']}.")
 
 
@@ -128,10 +128,10 @@ class LineDisplay(ScriptDisplay):
     def _on_run(self, event: Mapping[str, Any]) -> None:
         self._screen.note(event["message"])
 
-    def _on_epoch_end(self, event: Mapping[str, Any]) -> None:
+    def _on_epoch_end(self, event: Mapping[str, object]) -> None:
         self._screen.line(f"{self._title(event)}  {event['seconds']:.1f} s  {self._metrics(event)}")
 
-    def _on_restart(self, event: Mapping[str, Any]) -> None:
+    def _on_restart(self, event: Mapping[str, object]) -> None:
         self._chief = self._last
         super()._on_restart(event)
 
@@ -150,18 +150,18 @@ class Bar(LineDisplay):
         super().__init__(screen, last)
         self._drawn = False
 
-    def _on_started(self, event: Mapping[str, Any]) -> None:
+    def _on_started(self, event: Mapping[str, object]) -> None:
         if not self._drawn:
             self._begin("Starting the workers", None)
 
-    def _on_restart(self, event: Mapping[str, Any]) -> None:
+    def _on_restart(self, event: Mapping[str, object]) -> None:
         super()._on_restart(event)
         self._begin("Starting the workers", None)
 
-    def _on_epoch_begin(self, event: Mapping[str, Any]) -> None:
+    def _on_epoch_begin(self, event: Mapping[str, object]) -> None:
         self._begin(self._title(event), self._steps)
 
-    def _on_in_session(self, event: Mapping[str, Any]) -> None:
+    def _on_in_session(self, event: Mapping[str, object]) -> None:
         self._screen.close()  # the function may print, or draw a bar
 
     def _on_batch(self, event: Mapping[str, Any]) -> None:
@@ -176,14 +176,14 @@ def _whole(steps: float | None) -> int | None:
     return None if steps is None else int(steps)
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     if not isinstance(value, int | float):
         return str(value)
     return f"{value:.4f}" if value == 0 or not abs(value) < 1e-3 else f"{value:.3e}"
 
 
 def display_for_r(
-    verbose: Any,
+    verbose: object,
     line: Callable[[str], object],
     warn: Callable[[str, int | None, str | None], object],
     bar: Mapping[str, Callable[..., object]] | None,

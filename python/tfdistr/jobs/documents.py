@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WITHOUT_VERSION = ("event", "checkpoint", "trace")
 
 
-def write_document(path: Path, document: Mapping[str, Any]) -> None:
+def write_document(path: Path, document: Mapping[str, object]) -> None:
     """Write a document. Only this user can read it. Its file is complete or it does not exist.
 
     It is on the disk when this returns: no checkpoint may outlive the document that identifies its run.
@@ -53,12 +53,12 @@ def plain_class_weight(job: Job) -> dict[str, float]:
     return {str(label): weight for label, weight in (job.class_weight or {}).items()}
 
 
-def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def plain_options(options: Mapping[str, object]) -> dict[str, Any]:
     """Return the options of a strategy as documents have them. A list of one is its element, as in R."""
     return {name: _plain(option) for name, option in options.items()}
 
 
-def _plain(option: Any) -> Any:
+def _plain(option: object) -> Any:
     if isinstance(option, list | tuple):
         return _plain(option[0]) if len(option) == 1 else list(map(_plain, option))
     return option if option is None or isinstance(option, bool | int | float | str) else describe(option)

@@ -93,7 +93,7 @@ def times_of(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if _total(row) > 0]
 
 
-def time_line(times: Sequence[Mapping[str, Any]]) -> str | None:
+def time_line(times: Sequence[Mapping[str, object]]) -> str | None:
     """Return one line about all workers together, with the shares of their parts; None without times."""
     if not times:
         return None
@@ -103,7 +103,7 @@ def time_line(times: Sequence[Mapping[str, Any]]) -> str | None:
     return f"Time: {max(map(_total, times)):.1f} s: {', '.join(parts)}"
 
 
-def bottleneck_of(times: Sequence[Mapping[str, Any]]) -> str | None:
+def bottleneck_of(times: Sequence[Mapping[str, object]]) -> str | None:
     """Return one sentence that names what limits the speed, and what helps; None without times."""
     if not times:
         return None
@@ -132,7 +132,7 @@ def bottleneck_of(times: Sequence[Mapping[str, Any]]) -> str | None:
     return f"Bottleneck: {title}. {_subject(times)} {found.format(share=_percent(shares[largest]))}"
 
 
-def _slow_worker(times: Sequence[Mapping[str, Any]], slow: int, waited: float) -> str:
+def _slow_worker(times: Sequence[Mapping[str, object]], slow: int, waited: float) -> str:
     """Return the sentence about a worker for which the others waited."""
     others = [row for number, row in enumerate(times) if number != slow]
     more = {name: _share(times[slow], name) - fmean(_share(row, name) for row in others) for name in _DOINGS}
@@ -145,11 +145,11 @@ def _slow_worker(times: Sequence[Mapping[str, Any]], slow: int, waited: float) -
     )
 
 
-def _subject(times: Sequence[Mapping[str, Any]]) -> str:
+def _subject(times: Sequence[Mapping[str, object]]) -> str:
     return "The worker" if len(times) == 1 else "Workers"
 
 
-def _known(times: Sequence[Mapping[str, Any]]) -> list[str]:
+def _known(times: Sequence[Mapping[str, object]]) -> list[str]:
     return [name for name in PARTS if any(name in row for row in times)]
 
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -135,7 +135,7 @@ def train_here(
 
 
 def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Callable[..., None]:
-    def send(event: str, **fields: Any) -> None:
+    def send(event: str, **fields: object) -> None:
         sent = {"event": event, "worker": index, "time": time.time(), **fields}
         caller.on_event(sent)
         if stored:

@@ -72,8 +72,8 @@ def _needs_worker(result: FitResult) -> bool:
 
 
 def predict(
-    caller: Caller, result: FitResult, *, x: Any, cluster: Any, output: Any, output_format: Any,
-    name: str = "x", **numbers: Any,
+    caller: Caller, result: FitResult, *, x: object, cluster: object, output: object, output_format: object,
+    name: str = "x", **numbers: object,
 ) -> Any:  # fmt: skip
     """Predict with the model of a result; see ``FitResult.predict()``. The user calls ``x`` by ``name``."""
     as_parquet = check_choice("output_format", output_format, ("npy", "parquet")) == "parquet"
@@ -129,7 +129,7 @@ def _empty_folder(output: Any) -> Path:
 
 
 def _source(
-    result: FitResult, inputs: Any, x: Any, y: Any = None, sample_weight: Any = None, *, name: str
+    result: FitResult, inputs: object, x: object, y: object = None, sample_weight: object = None, *, name: str
 ) -> Source | FunctionByName:
     """Check that data have the form of a model's training data."""
     if isinstance(x, FunctionByName):
@@ -140,7 +140,7 @@ def _source(
     return source
 
 
-def _check_shapes(source: Arrays, inputs: Any, name: str) -> None:
+def _check_shapes(source: Arrays, inputs: object, name: str) -> None:
     received = {path: list(array.shape[1:]) for path, array in leaves(source.parts[0])}
     wanted = dict(leaves(map_inputs(inputs, lambda shape, _: list(shape[1:]))))
     if received != wanted:

@@ -65,7 +65,9 @@ class Outcome:
         return document
 
 
-def with_recipe(outcome: FitResult, recipe: Any, build: Callable[[], keras.Model] | None = None) -> FitResult:
+def with_recipe(
+    outcome: FitResult, recipe: object, build: Callable[[], keras.Model] | None = None
+) -> FitResult:
     """Return the result with another way to make its model; see `LazyModel`."""
     return attrs.evolve(outcome, trained=outcome._trained.with_recipe(recipe, build))
 

@@ -134,7 +134,7 @@ class Attempts:
         (checkpoint_folder(self._run_dir) / STOP).unlink(missing_ok=True)
         keep_logs(self._run_dir, self.backend.cluster.workers, ending)
 
-    def _warn(self, message: str, **of_event: Any) -> None:
+    def _warn(self, message: str, **of_event: object) -> None:
         event = {"event": "warning", "message": message, "worker": None, "time": time.time()}
         self._on_event(event | of_event)
 

@@ -67,10 +67,10 @@ class FitResult(Outcome):
 
     def evaluate(
         self,
-        x: Any,
-        y: Any = None,
+        x: object,
+        y: object = None,
         *,
-        sample_weight: Any = None,
+        sample_weight: object = None,
         batch_size: int | None = None,
         steps: int | None = None,
         cluster: Cluster | None = None,
@@ -114,7 +114,7 @@ class FitResult(Outcome):
 
     def predict(
         self,
-        x: Any,
+        x: object,
         *,
         batch_size: int | None = None,
         steps: int | None = None,

@@ -24,7 +24,7 @@ from tfdistr.utils.trusted_files import check_parents, make_folders, take_folder
 _temporary: set[Path] = set()
 
 
-def temporary_run_dir(cluster: Any = None) -> Path:
+def temporary_run_dir(cluster: object = None) -> Path:
     """Make a folder for a job, which is removed at exit.
 
     For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
@@ -53,7 +53,7 @@ def check_working_directory() -> None:
 @contextlib.contextmanager
 def open_run_dir(
     run_dir: str | os.PathLike[str] | None,
-    cluster: Any = None,
+    cluster: object = None,
     *,
     resume: bool = False,
     heartbeat_timeout: float = 30.0,

@@ -46,7 +46,7 @@ class StoredRun:
         folder: The folder of this machine. It is removed at exit, if the store has all of it.
     """
 
-    def __init__(self, url: str, cluster: Any = None, *, resume: bool = False, keep: int = KEPT) -> None:
+    def __init__(self, url: str, cluster: object = None, *, resume: bool = False, keep: int = KEPT) -> None:
         self._keep = keep
         self._store = Store(url)
         self._claim = Claim(self._store)

@@ -21,13 +21,13 @@ class Summary:
     def __call__(self, event: dict[str, Any]) -> None:
         self._on_event(event)
 
-    def recall(self, result: Mapping[str, Any]) -> None:
+    def recall(self, result: Mapping[str, object]) -> None:
         """Load its data from the result of a complete run, instead of events."""
 
     def params(self, job: Job, cluster: Cluster) -> dict[str, Any]:
         """Return the strategy's numbers in the result, beside the numbers of every job."""
         return {}
 
-    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def row(self, row: Mapping[str, object]) -> dict[str, Any]:
         """Return the row of a process in the result."""
         return dict(row)

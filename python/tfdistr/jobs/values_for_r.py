@@ -55,7 +55,7 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
     }
 
 
-def levels_of_outputs(result: FitResult, outputs: Any) -> Any:
+def levels_of_outputs(result: FitResult, outputs: object) -> Any:
     """Return the names of the classes of each output of a model, in the structure of the outputs."""
     levels = {path: list(names) for path, names in result._form.levels.items()}
     if isinstance(outputs, Mapping):
@@ -77,7 +77,7 @@ def _numbers_in_r(text: str) -> str:
     return _FIRST_EPOCHS.sub(lambda found: _EPOCH.sub(lambda epoch: str(int(epoch[0]) + 1), found[0]), text)
 
 
-def worker_columns(workers: Sequence[Any]) -> Columns | None:
+def worker_columns(workers: Sequence[object]) -> Columns | None:
     """Return the states of workers as columns of a data frame; None without workers."""
     rows = [row if isinstance(row, Mapping) else vars(row) for row in workers]
     with_task = any(row.get("task") is not None for row in rows)
@@ -99,7 +99,7 @@ def error_for_r(error: TfdistrError) -> dict[str, Any]:
     return parts
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Columns:
+def _columns(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> Columns:
     return {name: [row.get(name) for row in rows] for name in names}
 
 

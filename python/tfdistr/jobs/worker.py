@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_worker(
-    run_dir: str, index: int, functions: Mapping[str, Any] | None = None, *, foreign: Foreign | None = None
+    run_dir: str, index: int, functions: Mapping[str, object] | None = None, *, foreign: Foreign | None = None
 ) -> int:
     """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
 

@@ -163,7 +163,7 @@ class _Chief:
             epochs=job.epochs, steps=data.steps, verbose=0, model=model, times=times,
         )  # fmt: skip
 
-        def on_steps(done: int, logs: Any) -> None:
+        def on_steps(done: int, logs: object) -> None:
             reporter.on_steps(done, logs)
             steps_reporter.tell(REPORT_INTERVAL)
 
@@ -208,7 +208,7 @@ class _Chief:
         batch = self._batch(VALIDATION, self._validation.element_spec)
         return OneByOne(self._dispatcher, GradientStep(self._model, "test"), batch, self._workers)
 
-    def _batch(self, kind: int, spec: Any) -> Any:
+    def _batch(self, kind: int, spec: object) -> Any:
         return lambda place: WorkerBatch(kind, place, self._described, self._name, spec)
 
 
@@ -240,7 +240,7 @@ def note_batch_normalization(model: keras.Model) -> None:
 def _refuse_calls(model: keras.Model) -> None:
     """Make these methods raise an error in callbacks; Keras would fail in its input pipeline."""
 
-    def refuse(*args: Any, **kwargs: Any) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
         raise ArgumentError(
             "A callback cannot train, evaluate or predict while the variables are on parameter servers.",
             received="a call of fit(), evaluate() or predict()",

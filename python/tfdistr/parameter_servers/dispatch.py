@@ -33,7 +33,7 @@ class Dispatcher:
         function: tf.types.experimental.ConcreteFunction,
         place: tuple[int, int, int],
         owner: object,
-        key: Any = None,
+        key: object = None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         """Make a worker call a function.
@@ -94,7 +94,7 @@ class Packing:
         self._places: dict[tf.DType, list[int]] = {}
         self._shapes: list[tf.TensorShape] = []
 
-    def pack(self, value: Any) -> Packed:
+    def pack(self, value: object) -> Packed:
         """Pack the value of one step, in a graph."""
         parts = [tf.convert_to_tensor(part) for part in tf.nest.flatten(value, expand_composites=True)]
         self._form, self._shapes = value, [part.shape for part in parts]
@@ -133,7 +133,7 @@ class Packing:
             for step in range(len(arrays[0][0]))
         ]  # fmt: skip
 
-    def _value(self, flat: list[list[Any]], alone: list[Any], reshape: Callable[..., Any]) -> Any:
+    def _value(self, flat: list[list[Any]], alone: list[Any], reshape: Callable[..., object]) -> Any:
         parts: list[Any] = [None] * len(self._shapes)
         for values, places in zip(flat, self._places.values(), strict=True):
             for place, part in zip(places, values, strict=True):

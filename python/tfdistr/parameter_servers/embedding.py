@@ -47,10 +47,10 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         *,
         min_shard_bytes: int = 256 * 1024,
         max_shards: int = 1,
-        embeddings_initializer: Any = "uniform",
-        embeddings_regularizer: Any = None,
+        embeddings_initializer: object = "uniform",
+        embeddings_regularizer: object = None,
         mask_zero: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(**kwargs)
         self.input_dim = check_int("input_dim", input_dim)
@@ -63,7 +63,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self.supports_masking = mask_zero
         self.parts: list[keras.Variable] = []
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Make the parts of the table."""
         partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
             self.min_shard_bytes, max_shards=self.max_shards
@@ -81,7 +81,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
             )
             self.parts.append(weight)
 
-    def call(self, inputs: Any) -> tf.Tensor:
+    def call(self, inputs: object) -> tf.Tensor:
         """Return the rows with these indices."""
         indices = tf.convert_to_tensor(inputs)
         if indices.dtype not in (tf.int32, tf.int64):
@@ -89,7 +89,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         found = tf.nn.embedding_lookup([part.value for part in self.parts], indices)
         return tf.cast(found, self.compute_dtype)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: object, mask: object = None) -> Any:
         """Return which indices are not hidden."""
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
@@ -106,7 +106,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return {**super().get_config(), **own}
 
 
-def _for_part(initializer: Any, part: int) -> Any:
+def _for_part(initializer: object, part: int) -> Any:
     """Return the initializer of a part: with one seed, all parts would start with the same rows."""
     if part == 0 or not isinstance(initializer, keras.initializers.Initializer):
         return initializer

@@ -74,7 +74,7 @@ class WorkerBatch:
         worker: Index of the worker that has read the batch; float32, as tensors of one type travel together.
     """
 
-    def __init__(self, kind: int, place: tf.Tensor, job: tf.Variable, name: tf.Tensor, spec: Any) -> None:
+    def __init__(self, kind: int, place: tf.Tensor, job: tf.Variable, name: tf.Tensor, spec: object) -> None:
         (has,) = call(_HAS, [name], [tf.bool])
         has.set_shape([])
 
@@ -210,14 +210,14 @@ def _no_model() -> None:
     """Stands for the model function, which only the chief calls."""
 
 
-def _rows(data: Any) -> int:
+def _rows(data: object) -> int:
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     if isinstance(first, tf.RaggedTensor):
         return int(first.nrows())
     return int(first.dense_shape[0]) if isinstance(first, tf.SparseTensor) else int(first.shape[0])
 
 
-def _array(part: Any) -> Any:
+def _array(part: object) -> Any:
     return part.numpy() if hasattr(part, "numpy") else part
 
 

@@ -63,7 +63,7 @@ class GradientStep:
     """
 
     def __init__(
-        self, model: keras.Model, kind: str, weigh: Callable[[Any], Any] | None = None, split: bool = False
+        self, model: keras.Model, kind: str, weigh: Callable[[Any], object] | None = None, split: bool = False
     ) -> None:
         self._model = model
         self._weigh, self._split = weigh, split
@@ -138,7 +138,7 @@ class GradientStep:
             self._model, share, lambda: batch.rows / tf.maximum(batch.all_rows, 1.0)
         )
 
-    def _check(self, gradients: Sequence[Any]) -> None:
+    def _check(self, gradients: Sequence[object]) -> None:
         if len(gradients) != 1:
             raise ArgumentError(
                 "With parameter servers, a train_step must apply the gradients of its optimizer once.",
@@ -164,7 +164,7 @@ def _offset(state: keras.Variable, offset: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.stack([offset * _BETWEEN_SEEDS, tf.zeros_like(offset)]), state.dtype)
 
 
-def _of_present(value: Any, rows: tf.Tensor) -> tf.Tensor:
+def _of_present(value: object, rows: tf.Tensor) -> tf.Tensor:
     """Return the counts of a metric, without the row that stands for an empty share."""
     value = tf.convert_to_tensor(value)
     return tf.where(rows > 0, value, tf.zeros_like(value))

@@ -63,10 +63,10 @@ class StepsReporter(keras.callbacks.Callback):  # type: ignore[misc]
             self._reported = now
             self._on_event("worker_steps", **self._report.numbers())
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         self.tell()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: object = None) -> None:
         self.tell()
 
 

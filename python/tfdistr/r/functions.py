@@ -52,7 +52,7 @@ class RFunction(FunctionOfFile):
 
     role: str = field(default="model", repr=False)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         """Call the function in the R of this process."""
         function = self.load()
         try:
@@ -134,12 +134,12 @@ def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
     return RFunction(str(path), name, digest, tuple(said["required"].split()))
 
 
-def for_data(part: Any) -> Any:
+def for_data(part: object) -> Any:
     """Return an R function in its form for data; other parts of a job unchanged."""
     return replace(part, role="data") if isinstance(part, RFunction) else part
 
 
-def for_layers(options: Mapping[str, Any]) -> dict[str, Any]:
+def for_layers(options: Mapping[str, object]) -> dict[str, Any]:
     """Options of a strategy, with R functions as functions of layers."""
     return {
         name: replace(value, role="layer") if isinstance(value, RFunction) else value
@@ -249,7 +249,7 @@ def r_of_this_process() -> RSide:
     return _here[0]
 
 
-def begin_with_seed(parts: Iterable[Any], seed: int) -> None:
+def begin_with_seed(parts: Iterable[object], seed: int) -> None:
     """Source the files of a job's R functions, if any, and set the seed of R's random numbers after that."""
     functions = [part for part in parts if isinstance(part, RFunction)]
     if functions:

@@ -13,7 +13,6 @@ import logging
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 _CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
 _NA = object()  # the value of the name NA, which stands for itself
@@ -147,7 +146,7 @@ def _end(text: str, at: int) -> int:
     return len(text)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """Return a value in R syntax."""
     if value is None or isinstance(value, bool):
         return _CONSTANTS[str(value)]

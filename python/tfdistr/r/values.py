@@ -21,7 +21,7 @@ _LARGEST_INTEGER = 2**31 - 1
 _NOT_FINITE = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
 
 
-def for_r(value: Any) -> Any:
+def for_r(value: object) -> Any:
     """Return a value that reticulate converts to the same R value.
 
     Whole numbers that R's integers do not have become floats, and bytes among text become text. Lists, tuples
@@ -62,7 +62,7 @@ def describe_for_r(described: Any) -> dict[str, Any]:
     return {"values": values, "text": in_r(str(described)).splitlines()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value without the classes that JSON does not have; None for an object."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}

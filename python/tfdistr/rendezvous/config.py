@@ -311,7 +311,7 @@ def tf_config(
     return ClusterPlan(tuple(ClusterConfig(jobs, task) for task in tasks))
 
 
-def parse_tf_config(config: str | Mapping[str, Any] | ClusterConfig) -> ClusterConfig:
+def parse_tf_config(config: str | Mapping[str, object] | ClusterConfig) -> ClusterConfig:
     """Read a TF_CONFIG.
 
     Accepts all that TensorFlow accepts, and also the output of R's ``jsonlite::toJSON``, with and

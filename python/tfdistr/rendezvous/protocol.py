@@ -160,7 +160,7 @@ async def lookup(host: str, port: int) -> list[Any]:
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Any] = loop.create_future()
 
-    def give(result: Any) -> None:
+    def give(result: object) -> None:
         if not found.done():
             found.set_result(result)
 

@@ -76,14 +76,14 @@ def bisect(
     run_a: str | os.PathLike[str],
     run_b: str | os.PathLike[str],
     model: Callable[[], keras.Model] | None = None,
-    x: Any = None,
-    y: Any = None,
+    x: object = None,
+    y: object = None,
     *,
-    sample_weight: Any = None,
-    callbacks: Any = None,
+    sample_weight: object = None,
+    callbacks: object = None,
     model_b: Callable[[], keras.Model] | None = None,
-    x_b: Any = None,
-    y_b: Any = None,
+    x_b: object = None,
+    y_b: object = None,
     tolerance: float | None = None,
 ) -> Bisection:
     """Find the first step in which two runs differ.
@@ -145,7 +145,7 @@ def bisect(
         return _compared(a, b, known, one, other, model_b is not None)
 
 
-def _with(found: Bisection, **changes: Any) -> Bisection:
+def _with(found: Bisection, **changes: object) -> Bisection:
     return Bisection(**{**vars(found), **changes})
 
 
@@ -232,7 +232,7 @@ def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
         yield "update", f"{left[0]} after the step", _by(left[1], right[1])
 
 
-def _by(one: Any, other: Any) -> float:
+def _by(one: object, other: object) -> float:
     """Return the largest difference of two arrays, relative to their largest number."""
     one, other = np.asarray(one), np.asarray(other)
     if one.shape != other.shape:

@@ -56,7 +56,7 @@ class _Watch:
     kept: list[Any] = field(default_factory=list)  # otherwise another tensor could get the same id
     found: Cause | None = None
 
-    def see(self, operation: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def see(self, operation: str, inputs: Sequence[object], outputs: Sequence[object]) -> None:
         known = [self.of_tensor[id(tensor)] for tensor in inputs if id(tensor) in self.of_tensor]
         layer = self.layers[-1] if self.layers else (known[0] if known and self.phase != "forward" else None)
         if self.phase == "forward" and self.layers:
@@ -67,11 +67,11 @@ class _Watch:
             self.found = Cause(self.phase, layer, operation)
 
 
-def _is_float(tensor: Any) -> bool:
+def _is_float(tensor: object) -> bool:
     return isinstance(tensor, tf.Tensor) and tensor.dtype.is_floating
 
 
-def _is_finite(tensor: Any) -> bool:
+def _is_finite(tensor: object) -> bool:
     return not _is_float(tensor) or bool(np.isfinite(np.asarray(tensor, np.float64)).all())
 
 
@@ -123,8 +123,8 @@ def _parts(model: keras.Model) -> list[Any]:
     return list({id(part): part for part in (*layers, *operations)}.values())
 
 
-def _within_layer(watch: _Watch, name: str, own: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+def _within_layer(watch: _Watch, name: str, own: Callable[..., object]) -> Callable[..., Any]:
+    def call(*args: object, **kwargs: object) -> Any:
         watch.layers.append(name)
         try:
             return own(*args, **kwargs)
@@ -134,7 +134,7 @@ def _within_layer(watch: _Watch, name: str, own: Callable[..., Any]) -> Callable
     return call
 
 
-def _step(made: Rerun, batch: Any, watch: _Watch, *, apply: bool) -> list[Any]:
+def _step(made: Rerun, batch: object, watch: _Watch, *, apply: bool) -> list[Any]:
     """Make the step of a model on some rows, one operation after the other; return losses and gradients."""
     made.rewind()
     model, found = made.model, list[Any]()
@@ -154,24 +154,24 @@ def _step(made: Rerun, batch: Any, watch: _Watch, *, apply: bool) -> list[Any]:
     return found
 
 
-def _noting_loss(into: list[Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    def gradient(tape: tf.GradientTape, target: Any, *args: Any, **kwargs: Any) -> Any:
+def _noting_loss(into: list[Any], own: Callable[..., object]) -> Callable[..., Any]:
+    def gradient(tape: tf.GradientTape, target: object, *args: object, **kwargs: object) -> Any:
         into.extend(tf.nest.flatten(target))
         return own(tape, target, *args, **kwargs)
 
     return gradient
 
 
-def _noting(into: list[Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(grads: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+def _noting(into: list[Any], own: Callable[..., object]) -> Callable[..., Any]:
+    def apply(grads: Sequence[object], *args: object, **kwargs: object) -> Any:
         into.extend(tf.convert_to_tensor(grad) for grad in grads if grad is not None)
         return own(grads, *args, **kwargs)
 
     return apply
 
 
-def _in_phase(watch: _Watch, phase: str, own: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+def _in_phase(watch: _Watch, phase: str, own: Callable[..., object]) -> Callable[..., Any]:
+    def call(*args: object, **kwargs: object) -> Any:
         watch.phase, before = phase, watch.phase
         try:
             return own(*args, **kwargs)
@@ -225,7 +225,7 @@ def _of_rows(made: Rerun, where: str, rows: list[int] | None) -> list[str]:
     return [f"Caused by row{'s' * (len(rows) > 1)} {_listed(rows)} of the batch{index} (counted from 0)."]
 
 
-def _listed(numbers: Sequence[Any]) -> str:
+def _listed(numbers: Sequence[object]) -> str:
     return ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
 
 

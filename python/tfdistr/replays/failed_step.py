@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from tfdistr.errors import ArgumentError, NotFiniteError, TfdistrError
 from tfdistr.r.values import seed_of_r
@@ -15,7 +14,7 @@ from tfdistr.utils.interrupts import defer_sigint, import_tensorflow
 
 @contextlib.contextmanager
 def explained(
-    job: Job, run_dir: Any, build: Callable[[], Any] | None, on_seed: Callable[[int], object]
+    job: Job, run_dir: object, build: Callable[[], object] | None, on_seed: Callable[[int], object]
 ) -> Iterator[None]:
     """Replay the step that is not finite with which a job in the context ends, if the job asks for it.
 
@@ -38,7 +37,9 @@ def explained(
         raise found from error
 
 
-def _explain(job: Job, run_dir: Any, model: Any, on_seed: Callable[[int], object]) -> NotFiniteError | None:
+def _explain(
+    job: Job, run_dir: object, model: object, on_seed: Callable[[int], object]
+) -> NotFiniteError | None:
     import_tensorflow()
     from tfdistr.replays.kept_run import open_kept
     from tfdistr.replays.replay import replay_step

@@ -34,12 +34,12 @@ def replay(
     run: str | os.PathLike[str],
     step: int | str,
     model: Callable[[], keras.Model],
-    x: Any,
-    y: Any = None,
+    x: object,
+    y: object = None,
     *,
-    sample_weight: Any = None,
-    validation_data: Any = None,
-    callbacks: Any = None,
+    sample_weight: object = None,
+    validation_data: object = None,
+    callbacks: object = None,
 ) -> Replay:
     """Make any step of a run again.
 
@@ -92,7 +92,7 @@ def replay(
         return replay_step(kept, step, model, callbacks=callbacks, **data)
 
 
-def replay_step(run: KeptRun, step: int | str, model: Any, **data: Any) -> Replay:
+def replay_step(run: KeptRun, step: int | str, model: object, **data: object) -> Replay:
     """Make a step of an opened run again; of "nan", the one whose update made the weights not finite, too."""
     number = run.check_step(step)
     found = replay_of(run, number, model, **data)
@@ -102,7 +102,7 @@ def replay_step(run: KeptRun, step: int | str, model: Any, **data: Any) -> Repla
     return found
 
 
-def replay_of(run: KeptRun, step: int, model: Any, **data: Any) -> Replay:
+def replay_of(run: KeptRun, step: int, model: object, **data: object) -> Replay:
     """Make a step of an opened run again, from the user's arguments."""
     job = job_of(run, model, step, **data)
     strategy, shares = strategy_of(run, job, step)
@@ -161,13 +161,13 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
     )  # fmt: skip
 
 
-def _rows(batch: Any) -> int:
+def _rows(batch: object) -> int:
     from tfdistr.strategies.exact.loss_weighting import count_examples
 
     return int(count_examples(batch))
 
 
-def _in_numpy(part: Any) -> Any:
+def _in_numpy(part: object) -> Any:
     return np.asarray(part) if isinstance(part, tf.Tensor) else part
 
 

@@ -111,10 +111,10 @@ class _Until(Schedule):
 class _Rewound(CheckpointManager):
     """Restores a checkpoint, and saves none."""
 
-    def after_steps(self, *arguments: Any, **named: Any) -> None:
+    def after_steps(self, *arguments: object, **named: object) -> None:
         """Do nothing."""
 
-    def after_epoch(self, model: keras.Model, callbacks: Sequence[Any], epoch: int, done: int) -> None:
+    def after_epoch(self, model: keras.Model, callbacks: Sequence[object], epoch: int, done: int) -> None:
         """Count the steps."""
         self.schedule.total += done
 
@@ -164,7 +164,7 @@ class _Recorded(RunTrace):
         super().__init__(steps, None)
         self.found: list[TracedStep] = []
 
-    def add(self, epoch: int, first: int, values: Sequence[Any]) -> None:
+    def add(self, epoch: int, first: int, values: Sequence[object]) -> None:
         """Add the values of steps of an epoch."""
         rows = [row for each in values for row in np.asarray(each)]
         self.found += [traced_step(self.steps, epoch, first + n, row) for n, row in enumerate(rows)]
@@ -207,7 +207,7 @@ def rerun(
     def keep(into: list[Array]) -> None:
         into[:] = [variable.own.read_value().numpy() for variable in result.variables]
 
-    def made(done: int, logs: Any) -> None:
+    def made(done: int, logs: object) -> None:
         if manager.schedule.total + done >= step:
             raise _Reached
 

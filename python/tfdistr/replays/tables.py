@@ -75,7 +75,7 @@ def example_losses(made: Rerun, shares: int) -> list[float] | None:
     return losses
 
 
-def cut(value: Any, first: int, end: int) -> Any:
+def cut(value: object, first: int, end: int) -> Any:
     """Return some rows of a batch."""
     return tf.nest.map_structure(lambda part: None if part is None else part[first:end], value)
 
@@ -91,7 +91,7 @@ def _losses(model: keras.Model, x: Any, y: Any, weights: Any) -> tf.Tensor:
         def one(tensor: Any) -> Any:
             return tensor[row : row + 1]
 
-        def own(part: Any) -> Any:
+        def own(part: object) -> Any:
             return None if part is None else tf_internals.with_attributes(part, one)
 
         given = [tf.nest.map_structure(own, part) for part in (x, y, outputs, weights)]

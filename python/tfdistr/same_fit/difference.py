@@ -134,7 +134,7 @@ class Difference:
 
 
 def find_difference(
-    fits: Sequence[FitResult], outputs: Sequence[Any], workers: Sequence[int], tolerance: float
+    fits: Sequence[FitResult], outputs: Sequence[object], workers: Sequence[int], tolerance: float
 ) -> Difference | None:
     """Compare each fit with the first one.
 
@@ -158,7 +158,9 @@ def count_workers(number: int) -> str:
     return f"{number} worker{'s' * (number != 1)}"
 
 
-def _pairs(first: FitResult, second: FitResult, output: Any, other: Any, tolerance: float) -> Iterator[Pair]:
+def _pairs(
+    first: FitResult, second: FitResult, output: object, other: object, tolerance: float
+) -> Iterator[Pair]:
     """Yield all pairs that are compared of two fits."""
     model, one, two = first.model, first._trained.state(), second._trained.state()
     names = [f'the weight "{weight.path}"' for weight in model.weights]
@@ -174,7 +176,12 @@ def _pairs(first: FitResult, second: FitResult, output: Any, other: Any, toleran
 
 
 def _values_of(
-    group: str, names: Sequence[str], kind: str, first: Sequence[Any], second: Sequence[Any], allowed: float
+    group: str,
+    names: Sequence[str],
+    kind: str,
+    first: Sequence[object],
+    second: Sequence[object],
+    allowed: float,
 ) -> Iterator[Pair]:
     named = len(names) == len(first)
     for number, values in enumerate(zip_longest(first, second)):
@@ -183,7 +190,7 @@ def _values_of(
         yield Pair(group, name, one, two, allowed)
 
 
-def _arrays(tree: Any) -> list[Any]:
+def _arrays(tree: object) -> list[Any]:
     """Return the arrays of a structure of outputs."""
     if isinstance(tree, Mapping):
         return [array for key in sorted(tree) for array in _arrays(tree[key])]

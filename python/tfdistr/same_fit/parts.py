@@ -41,7 +41,7 @@ class Parts:
     sixteen_bits: bool = False
 
 
-def find_parts(model: keras.Model, inputs: Any) -> Parts:
+def find_parts(model: keras.Model, inputs: object) -> Parts:
     """Trace the model once, as in training, and record what its layers do.
 
     Args:
@@ -109,7 +109,7 @@ class _Recorder:
     def _call(self, layer: keras.Layer) -> Any:
         own = layer.call
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             self._running.append(layer.name)
             try:
                 return own(*args, **kwargs)
@@ -121,7 +121,7 @@ class _Recorder:
     def _add_loss(self, layer: keras.Layer) -> Any:
         own = layer.add_loss
 
-        def add_loss(*args: Any, **kwargs: Any) -> Any:
+        def add_loss(*args: object, **kwargs: object) -> Any:
             self.add.append(layer.name)
             return own(*args, **kwargs)
 
@@ -130,7 +130,7 @@ class _Recorder:
     def _next(self, layer: keras.Layer | None, generator: Any) -> Any:
         own = generator.next
 
-        def following(*args: Any, **kwargs: Any) -> Any:
+        def following(*args: object, **kwargs: object) -> Any:
             running = self._running[-1] if self._running else _NO_LAYER
             self.draw.append(running if layer is None else layer.name)
             return own(*args, **kwargs)

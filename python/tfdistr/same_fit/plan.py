@@ -42,7 +42,7 @@ class Plan:
     tolerance: float
     arguments: dict[str, Any]
 
-    def study(self, fits: Sequence[FitResult], outputs: Sequence[Any]) -> Study | None:
+    def study(self, fits: Sequence[FitResult], outputs: Sequence[object]) -> Study | None:
         """Compare the results.
 
         Args:
@@ -86,7 +86,7 @@ class Plan:
         return changed if virtual is None else {**changed, "virtual_workers": virtual}
 
 
-def plan_same_fit(model: Any, workers: Any, tolerance: Any, arguments: Mapping[str, Any]) -> Plan:
+def plan_same_fit(model: object, workers: object, tolerance: object, arguments: Mapping[str, object]) -> Plan:
     """Check the arguments of a comparison, and plan it; see ``assert_same_fit()``."""
     if isinstance(model, FitResult):
         raise ArgumentError(
@@ -110,7 +110,7 @@ def _check_names(arguments: Iterable[str]) -> None:
         )
 
 
-def _check_same_steps(arguments: Mapping[str, Any]) -> None:
+def _check_same_steps(arguments: Mapping[str, object]) -> None:
     strategy = as_strategy(arguments.get("strategy", MultiWorkerMirrored.name))
     if not isinstance(strategy, MultiWorkerMirrored):
         raise ArgumentError(
@@ -127,7 +127,7 @@ def _check_same_steps(arguments: Mapping[str, Any]) -> None:
         )
 
 
-def _numbers(workers: Any) -> tuple[int, ...]:
+def _numbers(workers: object) -> tuple[int, ...]:
     listed = workers if isinstance(workers, Iterable) and not isinstance(workers, str) else [workers]
     numbers = tuple(sorted({check_int("workers", number) for number in listed}))
     if len(numbers) < 2:

@@ -66,7 +66,7 @@ def _silence(layer: keras.Layer) -> None:
         return
     signature, own = inspect.signature(layer.call), layer.call
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.arguments["training"] = False
         return own(*bound.args, **bound.kwargs)
@@ -79,11 +79,11 @@ def _divide_added(layer: keras.Layer) -> None:
     own_call, own_add = layer.call, layer.add_loss
     rows: list[Any] = []
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         rows[:] = [_rows((args, kwargs))]
         return own_call(*args, **kwargs)
 
-    def add_loss(loss: Any) -> None:
+    def add_loss(loss: object) -> None:
         parts = loss if isinstance(loss, list | tuple) else [loss]
         own_add([part / rows[0] if rows else part for part in parts])
 
@@ -94,7 +94,9 @@ def _divide_loss(model: keras.Model) -> None:
     """Divide the loss of a model, without the losses of its layers, by the number of rows."""
     own = model.compute_loss
 
-    def compute_loss(x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(
+        x: object = None, y: object = None, y_pred: object = None, *args: object, **kwargs: object
+    ) -> Any:
         import tensorflow as tf
 
         loss = own(x, y, y_pred, *args, **kwargs)
@@ -104,7 +106,7 @@ def _divide_loss(model: keras.Model) -> None:
     model.compute_loss = compute_loss
 
 
-def _rows(values: Any) -> Any:
+def _rows(values: object) -> Any:
     """Return the number of rows of the first tensor, as float32."""
     import tensorflow as tf
 

@@ -104,14 +104,14 @@ def validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(load_schema(name))
 
 
-def validate(name: str, document: Any, error: type[TfdistrError] = ArgumentError) -> None:
+def validate(name: str, document: object, error: type[TfdistrError] = ArgumentError) -> None:
     """Check that a document is valid and in its normal form. An error names the field, its value, a fix."""
     found = next(validator(name).iter_errors(document), None)
     if found is not None:
         raise refusal(found, load_schema(name)["title"], error)
 
 
-def normalise(name: str, document: Any) -> Any:
+def normalise(name: str, document: object) -> Any:
     """Convert a document into its normal form, from any form in which R's jsonlite writes it.
 
     Values without a normal form stay unchanged, so that `validate` can name them.
@@ -127,7 +127,7 @@ def normalise(name: str, document: Any) -> Any:
     return normal_form(validator(name), document)
 
 
-def read(name: str, document: Any) -> Any:
+def read(name: str, document: object) -> Any:
     """Return the normal form of a document, which is valid.
 
     Args:

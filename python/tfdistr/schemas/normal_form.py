@@ -54,7 +54,7 @@ def _part(validator: Draft202012Validator, reference: str) -> Any:
     return part
 
 
-def _converted(value: Any, types: list[str]) -> Any:
+def _converted(value: object, types: list[str]) -> Any:
     """Convert a value to the first of ``types``, if its meaning is clear."""
     if types[0] == "array":
         return [] if value in (None, {}) else value if isinstance(value, list) else [value]

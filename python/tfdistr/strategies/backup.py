@@ -15,7 +15,7 @@ from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 
 
-def check_backups(callbacks: Iterable[Any]) -> None:
+def check_backups(callbacks: Iterable[object]) -> None:
     """Refuse a ``BackupAndRestore`` that saves within epochs: Keras cannot continue from it exactly."""
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore) and callback.save_freq != "epoch":
@@ -48,7 +48,7 @@ def watch_backups(call: tf_internals.KerasCall) -> None:
         return
     model = call.model
 
-    def make(*args: Any) -> Any:
+    def make(*args: object) -> Any:
         delattr(model, "make_train_function")
         running = tf_internals.keras_call()
         if running is not None:  # otherwise train_on_batch() finds the rest of a failed call
@@ -65,7 +65,7 @@ class _ResumedData(keras.callbacks.Callback):  # type: ignore[misc]
     decides = False
     remembers = False
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: object = None) -> None:
         call = tf_internals.keras_call()
         if call is not None:  # otherwise the loop of distributed_fit() does it
             done = tf_internals.initial_epoch(self.model) - call.variables["initial_epoch"]

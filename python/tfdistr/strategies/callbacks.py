@@ -75,12 +75,12 @@ def chief_only(callback: Callback) -> Callback:
     return callback
 
 
-def runs_on_chief_only(callback: Any) -> bool:
+def runs_on_chief_only(callback: object) -> bool:
     """Return whether a callback runs on the chief alone: it writes, or it is marked."""
     return _writes(callback) or getattr(callback, _MARK, False) is True
 
 
-def _writes(callback: Any) -> bool:
+def _writes(callback: object) -> bool:
     return isinstance(callback, _WRITERS) or of_tracker(callback)
 
 
@@ -105,7 +105,7 @@ def _overrides(callback: Callback, hook: str) -> bool:
     return hook in vars(callback) or getattr(type(callback), hook) is not getattr(Callback, hook)
 
 
-def keep_quiet(callbacks: Any) -> None:
+def keep_quiet(callbacks: object) -> None:
     """Keep the chief-only callbacks from writing when Keras sets their model."""
     for callback in tf.nest.flatten(callbacks) if isinstance(callbacks, list | tuple | Callback) else []:
         if runs_on_chief_only(callback):
@@ -171,7 +171,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         self._extended = extended
         self._known = known
 
-    def call(self, hook: str, *args: Any, **kwargs: Any) -> None:
+    def call(self, hook: str, *args: object, **kwargs: object) -> None:
         """Call a method of the callback, if this is the chief."""
         metrics = {}
         if self._known and "batch" not in hook and _overrides(self.callback, hook):
@@ -205,7 +205,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         else:
             Callback.set_model(self.callback, model)
 
-    def set_params(self, params: Any) -> None:
+    def set_params(self, params: object) -> None:
         self.callback.set_params(params)
 
     def _share_restored(self) -> None:
@@ -219,7 +219,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
 
 
 def _forwarded(hook: str) -> Callable[..., None]:
-    def forward(self: _ChiefOnly, *args: Any, **kwargs: Any) -> None:
+    def forward(self: _ChiefOnly, *args: object, **kwargs: object) -> None:
         self.call(hook, *args, **kwargs)
 
     return forward

@@ -140,7 +140,7 @@ def average_loss(losses: Any, sample_weight: Any = None, global_batch_size: Any 
     return tf.math.divide_no_nan(tf.reduce_sum(of_examples), examples)
 
 
-def regularization_loss(losses: Any) -> tf.Tensor:
+def regularization_loss(losses: object) -> tf.Tensor:
     """Compute this replica's part of a loss that every replica has in full, such as L1 and L2 of the weights.
 
     Call it in the function that ``strategy.run`` runs. The sum of its values over the replicas is the value
@@ -185,12 +185,12 @@ def _replicas(function: str) -> int:
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
-def _in_full_precision(losses: Any, name: str) -> tf.Tensor:
+def _in_full_precision(losses: object, name: str) -> tf.Tensor:
     tensor = _tensor(losses, name)
     return tensor if tensor.dtype == tf.float64 else tf.cast(tensor, tf.float32)
 
 
-def _tensor(value: Any, name: str) -> tf.Tensor:
+def _tensor(value: object, name: str) -> tf.Tensor:
     try:
         tensor = tf.convert_to_tensor(value)
         valid = tensor.dtype != tf.string
@@ -205,7 +205,7 @@ def _tensor(value: Any, name: str) -> tf.Tensor:
     return tensor
 
 
-def _weights(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
+def _weights(sample_weight: object, losses: tf.Tensor) -> tf.Tensor:
     """Return the weights, with a dimension of 1 for each dimension of ``losses`` that they lack."""
     weights = tf.cast(_tensor(sample_weight, "sample_weight"), losses.dtype)
     rank = weights.shape.rank

@@ -57,7 +57,9 @@ class Joined(NamedTuple):
     tasks: Mapping[str, str] = MappingProxyType({})
 
 
-def join_cluster(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:
+def join_cluster(
+    resolver: object, exchange: Exchange, start_timeout: float, heartbeat_timeout: float
+) -> Joined:
     """Join the cluster of a resolver, of MPI's launcher or of TF_CONFIG, whichever comes first."""
     if resolver is None and chooses_mpi(exchange.communication):
         take_gpu(*(place_on_node() or place_on_host() or (0, 1)))

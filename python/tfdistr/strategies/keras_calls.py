@@ -66,7 +66,7 @@ class KerasCalls:
         vars(model).pop(maker, None)  # from a call that failed before it was ready
         setattr(model, maker, functools.partial(self._make, model, maker, dataset))
 
-    def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: Any) -> Any:
+    def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: object) -> Any:
         delattr(model, maker)
         call = tf_internals.keras_call()
         if call is not None:  # otherwise train_on_batch() finds the rest of a failed call
@@ -84,7 +84,7 @@ class KerasCalls:
         call: tf_internals.KerasCall,
         maker: str,
         dataset: tf.data.Dataset,
-        args: Sequence[Any],
+        args: Sequence[object],
     ) -> Any:
         """Check the first batch, and let Keras make its function for the steps."""
         kinds = ["train"] if call.method == "fit" else ["test"]
@@ -112,7 +112,7 @@ class KerasCalls:
         batch = tf_internals.peek(in_common_order(dataset, *place))
         return None if batch is None else take_rows(batch, *place)
 
-    def prepare(self, model: keras.Model, callbacks: Any) -> None:
+    def prepare(self, model: keras.Model, callbacks: object) -> None:
         """Begin a call: before the model is built, and before Keras gives the callbacks their model."""
         if self._extended.virtual:
             without_xla(model)
@@ -125,7 +125,7 @@ class KerasCalls:
         self,
         model: keras.Model,
         callbacks: keras.callbacks.CallbackList,
-        element_spec: Any,
+        element_spec: object,
         fields: dict[str, Any],
         training: bool,
     ) -> None:

@@ -48,7 +48,7 @@ class LayerPlace:
         )
 
 
-def parse_place(name: Any) -> LayerPlace:
+def parse_place(name: object) -> LayerPlace:
     """Parse a place."""
     found = None
     if isinstance(name, str) and name:
@@ -71,7 +71,7 @@ def count_workers(config: ClusterConfig) -> int:
     return len(config.jobs["worker"])
 
 
-def check_form(placement: Any) -> Any:
+def check_form(placement: object) -> Any:
     """Check the form of a placement, and return it."""
     if callable(placement) or isinstance(placement, FunctionByName):
         return placement
@@ -87,7 +87,7 @@ def check_form(placement: Any) -> Any:
     return placement
 
 
-def check_placement(placement: Any, workers: int | None) -> None:
+def check_placement(placement: object, workers: int | None) -> None:
     """Check that the tasks of a placement exist, before anything is started."""
     if isinstance(placement, Mapping):
         for layer, name in placement.items():

@@ -39,13 +39,15 @@ def warn_of_means(replicas: int, kind: str, *, is_chief: bool = True) -> Iterato
     of_tape, of_context = tf.GradientTape.gradient, tf.distribute.ReplicaContext.all_reduce
     of_means: dict[int, Any] = {}
 
-    def gradient(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+    def gradient(
+        tape: tf.GradientTape, target: object, sources: object, *args: object, **kwargs: object
+    ) -> Any:
         gradients = of_tape(tape, target, sources, *args, **kwargs)
         if not args and "output_gradients" not in kwargs and _is_mean_of_losses(target):
             of_means.update({id(part): part for part in tf.nest.flatten(gradients)})
         return gradients
 
-    def all_reduce(context: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
+    def all_reduce(context: object, reduce_op: object, value: object, options: object = None) -> Any:
         applied = of_means and any(id(part) in of_means for part in tf.nest.flatten(value))
         if applied and tf_internals.optimizer_at_work() and not _Warned.already:
             _Warned.already = True

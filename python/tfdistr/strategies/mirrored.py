@@ -99,7 +99,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             # Skips the stock constructor, which would create the stock object in place of _Replicas.
             super(tf.distribute.MirroredStrategy, self).__init__(_Replicas(self, names, cross_device_ops))
 
-    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
+    def reduce(self, reduce_op: object, value: object, axis: int | None = None) -> Any:
         """Reduce ``value`` over the replicas; see ``tf.distribute.Strategy.reduce``.
 
         A first batch, of which Keras needs only the shapes, is that of the first replica.
@@ -124,11 +124,11 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             return distributed
         return WithoutFirstLook(dataset, call.model, distributed)
 
-    def distribute_datasets_from_function(self, dataset_fn: Any, options: Any = None) -> Any:
+    def distribute_datasets_from_function(self, dataset_fn: object, options: object = None) -> Any:
         """Distribute the dataset that a function makes; see ``tf.distribute.Strategy``."""
         return self._batches(super().distribute_datasets_from_function, dataset_fn, options)
 
-    def _batches(self, distribute: Callable[..., Any], data: Any, options: Any) -> Any:
+    def _batches(self, distribute: Callable[..., object], data: object, options: object) -> Any:
         if self.num_replicas_in_sync == 1:
             return distribute(data, options)
         return DeviceBatches(functools.partial(distribute, data), options)
@@ -146,7 +146,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
         model, fn = keras_step
         with marked(model), self.extended.exact_steps(model, args[0]) as in_replica:
 
-            def step(data: Any, *others: Any) -> Any:
+            def step(data: object, *others: object) -> Any:
                 with in_replica(data) as batch:
                     return fn(batch, *others)
 
@@ -201,7 +201,7 @@ class _ReplicaShare:
     def all_reduce(
         self,
         op: tf.distribute.ReduceOp,
-        tensors: Sequence[Any],
+        tensors: Sequence[object],
         dtype: tf.DType | None = None,
         *,
         add_rows: bool = False,
@@ -236,7 +236,7 @@ class _Replicas(tf_internals.MirroredExtended):
         return 1 if self._in_step else None
 
     @contextlib.contextmanager
-    def exact_steps(self, model: keras.Model, data: Any) -> Iterator[Callable[[Any], Any]]:
+    def exact_steps(self, model: keras.Model, data: object) -> Iterator[Callable[[Any], Any]]:
         """Run steps of the replicas that add up to the step on the whole batch.
 
         Args:
@@ -275,17 +275,17 @@ class _Replicas(tf_internals.MirroredExtended):
             self._in_step = False
             self._shares = []
 
-    def predicting(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def predicting(self, fn: Callable[..., object]) -> Callable[..., Any]:
         """Return a function for the replicas that calls ``fn``, a step of Keras's ``predict``."""
 
-        def in_replica(*args: Any, **kwargs: Any) -> Any:
+        def in_replica(*args: object, **kwargs: object) -> Any:
             step = ReplicaStep(NoPeers(), None, _replica(), self._count)
             return step.enclose(fn)(*args, **kwargs)
 
         return in_replica
 
     @contextlib.contextmanager
-    def _step(self, model: keras.Model, batch: Any) -> Iterator[Any]:
+    def _step(self, model: keras.Model, batch: object) -> Iterator[Any]:
         share = self._share()
         state = model.metrics_variables if share.present is not None and model.built else []
         local = self._strategy.experimental_local_results
@@ -322,7 +322,7 @@ def _replica() -> int:
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
-def _check_cross_device_ops(given: Any) -> None:
+def _check_cross_device_ops(given: object) -> None:
     if given is not None and not isinstance(given, tf.distribute.CrossDeviceOps):
         raise ArgumentError(
             "`cross_device_ops` must be a tf.distribute.CrossDeviceOps.",
@@ -331,7 +331,7 @@ def _check_cross_device_ops(given: Any) -> None:
         )
 
 
-def local_devices(argument: str, names: Any) -> list[str]:
+def local_devices(argument: str, names: object) -> list[str]:
     """Return the checked names of devices of this process, in the form "/device:CPU:0".
 
     Args:
@@ -354,7 +354,7 @@ def local_devices(argument: str, names: Any) -> list[str]:
     return [f"/device:{name}" for name in plain]
 
 
-def _plain_name(name: Any) -> str | None:
+def _plain_name(name: object) -> str | None:
     """Return a device's name in the form "CPU:0"; None if it is not that of a device of this process."""
     try:
         device = tf.DeviceSpec.from_string(name)

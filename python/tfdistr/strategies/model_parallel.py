@@ -134,7 +134,9 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
         if model.optimizer is not None:
             _compute_at_variables(model)
 
-    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+    def run(
+        self, fn: Callable[..., object], args: object = (), kwargs: object = None, options: object = None
+    ) -> Any:
         """Run ``fn`` once; see ``tf.distribute.Strategy.run``."""
         found = tf_internals.keras_step(fn, inline=True)
         model = found[0] if found else tf_internals.keras_prediction(fn)
@@ -214,7 +216,7 @@ def _compute_at(device: str, layer: keras.Layer) -> None:
     call = layer.call
 
     @functools.wraps(call)
-    def placed(*args: Any, **kwargs: Any) -> Any:
+    def placed(*args: object, **kwargs: object) -> Any:
         with tf.device(device):
             return call(*args, **kwargs)
 
@@ -231,11 +233,11 @@ def _compute_at_variables(model: keras.Model) -> None:
     update, scale_loss, apply = inner.update_step, optimizer.scale_loss, optimizer.apply
     losses: list[tf.Tensor] = []
 
-    def update_there(gradient: Any, variable: Any, *args: Any) -> Any:
+    def update_there(gradient: object, variable: object, *args: object) -> Any:
         with tf.device(tf_internals.device_of(variable)):
             return update(gradient, variable, *args)
 
-    def keep_loss(loss: Any) -> Any:
+    def keep_loss(loss: object) -> Any:
         scaled = scale_loss(loss)
         if tf.executing_eagerly():
             return scaled

@@ -301,7 +301,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         data, *others = args
         data = tf.nest.map_structure(extended.local, data)
 
-        def run(fn: Callable[..., Any], batch: Any) -> Any:
+        def run(fn: Callable[..., Any], batch: object) -> Any:
             whole = super(MultiWorkerMirroredStrategy, self).run
             return whole(fn, args=(batch, *others), kwargs=kwargs, options=options)
 
@@ -314,7 +314,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         self._logs = [weakref.ref(log) for log in tf.nest.flatten(logs) if not _is_number(log)]
         return logs
 
-    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
+    def reduce(self, reduce_op: object, value: object, axis: int | None = None) -> Any:
         """Reduce ``value`` over the workers; see ``tf.distribute.Strategy.reduce``.
 
         Two uses by Keras's ``fit`` are special. A log of a step, or a scalar with ``axis=0``, is the worker's
@@ -398,5 +398,5 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
                 at_exit.fail()
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return bool(getattr(value, "shape", ()) == ())

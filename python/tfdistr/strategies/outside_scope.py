@@ -29,7 +29,7 @@ _in_use: list[weakref.ref[Any]] = []
 _guarded: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
 
-def watch(strategy: Any) -> None:
+def watch(strategy: object) -> None:
     """Refuse to train models that are compiled from now on without a scope, while ``strategy`` is in use."""
     if not _in_use:
         tf_internals.on_new_variable(_guard_compiled)
@@ -45,7 +45,7 @@ def _guard_compiled() -> None:
     setattr(model, _MAKER, functools.partial(_refuse_training, weakref.ref(model), line))
 
 
-def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: Any) -> Any:
+def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: object) -> Any:
     strategy, kept = _in_use[0](), model()
     if strategy is not None and not strategy.left:
         raise _outside(kept, strategy, f"compiled at {line}" if line else "compiled")
@@ -54,7 +54,7 @@ def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: A
     return getattr(kept, _MAKER)(*args)
 
 
-def check_made_inside(model: keras.Model, strategy: Any, *, training: bool) -> None:
+def check_made_inside(model: keras.Model, strategy: object, *, training: bool) -> None:
     """Refuse a model for a call under ``strategy`` if it, or a part of it, was made without its scope."""
     if tf_internals.strategy_of(model) is None and training:
         raise _outside(model, strategy, "made")

@@ -107,7 +107,7 @@ def rank_of_process() -> Rank:
     return _of_strategy(made, "the strategy") or _of_launcher() or Rank(0, 1, True, "nobody")
 
 
-def note_strategy(strategy: Any) -> None:
+def note_strategy(strategy: object) -> None:
     """Record that this process has made a strategy for several workers."""
     _own_strategy[:] = [weakref.ref(strategy)]
 

@@ -49,7 +49,7 @@ class SameCalls:
             setattr(callbacks, hook, self._recorded(getattr(callbacks, hook)))
 
     def _recorded(self, call: Callable[..., None]) -> Callable[..., None]:
-        def recorded(*args: Any, **kwargs: Any) -> None:
+        def recorded(*args: object, **kwargs: object) -> None:
             self._running += 1
             try:
                 call(*args, **kwargs)

@@ -111,7 +111,7 @@ def cut(text: str) -> str:
     return text[:half] + left_out + text[-half:]
 
 
-def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
+def _line(kind: str, fields: Mapping[str, object]) -> bytes:
     clock = {"name": _clock_of_host(), "seconds": time.monotonic()}
     event = {"event": kind, "time": time.time(), "clock": clock, **fields}
     return json.dumps(event, allow_nan=False).encode() + b"\n"
@@ -148,7 +148,7 @@ class EventWriter:
                 return
         self._open()
 
-    def write(self, kind: str, **fields: Any) -> None:
+    def write(self, kind: str, **fields: object) -> None:
         """Append one event.
 
         Args:
@@ -268,7 +268,7 @@ def _read(line: str) -> Event | None:
     return event
 
 
-def _numbers(value: Any) -> Any:
+def _numbers(value: object) -> Any:
     if isinstance(value, dict):
         return {name: _numbers(item) for name, item in value.items()}
     if isinstance(value, list):

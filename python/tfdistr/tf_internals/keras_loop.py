@@ -111,7 +111,7 @@ def keras_is_symbolic() -> bool:
     return bool(_in_symbolic_scope())
 
 
-def build(model: keras.Model, batch: Any) -> None:
+def build(model: keras.Model, batch: object) -> None:
     """Make the variables of a model, its metrics and its optimizer from the shapes of a batch."""
     type(model)._symbolic_build(model, data_batch=batch)  # not what ``build_instead`` hides it by
 
@@ -124,7 +124,7 @@ def build_instead(model: keras.Model, by: Callable[[Any], None]) -> None:
     model._symbolic_build = lambda iterator=None, data_batch=None: by(data_batch)
 
 
-def trace_without_effect(function: Callable[[], Any]) -> None:
+def trace_without_effect(function: Callable[[], object]) -> None:
     """Trace a function that changes nothing; the Keras variables that it creates exist afterwards.
 
     Keras builds models so. It has no public function for functions that use more than Keras's operations.
@@ -168,7 +168,7 @@ def pass_epochs(call: KerasCall, epochs: int) -> None:
                     break
 
 
-def metrics_or_logs(model: keras.Model, logs: Any) -> dict[str, Any]:
+def metrics_or_logs(model: keras.Model, logs: object) -> dict[str, Any]:
     """Return the logs of ``fit`` for an epoch: the metrics, or the last logs of a step with other logs."""
     return dict(model._get_metrics_result_or_logs(logs))
 
@@ -181,7 +181,7 @@ def reduce_step_logs(model: keras.Model, reduce: Callable[[dict[str, Any]], dict
     """
     usual = type(model)._get_metrics_result_or_logs
 
-    def metrics_or_reduced(logs: Any) -> Any:
+    def metrics_or_reduced(logs: object) -> Any:
         shown = usual(model, logs)
         return reduce(logs) if shown is logs and isinstance(logs, dict) else shown
 

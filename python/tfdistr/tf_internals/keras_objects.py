@@ -37,7 +37,7 @@ def _names_of(base: type) -> frozenset[str]:
     return frozenset().union(*(names_in(function.__code__, "STORE_ATTR") for function in functions))
 
 
-def plain_properties(holder: Any) -> dict[str, Any]:
+def plain_properties(holder: object) -> dict[str, Any]:
     """Return the plain properties of Keras that can be set in an object, such as ``supports_masking``.
 
     Their values are in private attributes.
@@ -57,7 +57,7 @@ def _settable(base: type) -> frozenset[str]:
     return frozenset(name for name, value in held if isinstance(value, property) and value.fset is not None)
 
 
-def functions_of(value: Any) -> list[FunctionType]:
+def functions_of(value: object) -> list[FunctionType]:
     """Return the functions of a class attribute: a method, a property, or a decorated function."""
     found: list[Any] = [getattr(value, "__func__", value)]
     if isinstance(value, property):
@@ -98,7 +98,7 @@ def has_trainable_flag(layer: keras.Layer) -> bool:
     return bool(layer._trainable)
 
 
-def policy_of(part: Any) -> keras.DTypePolicy | None:
+def policy_of(part: object) -> keras.DTypePolicy | None:
     """Return the dtype policy of a layer, a loss or a metric. Losses have no public name for it."""
     policy = getattr(part, "_dtype_policy", None)
     return policy if isinstance(policy, keras.DTypePolicy) else None

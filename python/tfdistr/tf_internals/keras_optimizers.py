@@ -31,7 +31,7 @@ def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     return list({id(optimizer): optimizer for optimizer in found if id(optimizer) not in inner}.values())
 
 
-def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
+def _parts(value: object) -> Iterator[keras.optimizers.Optimizer]:
     if isinstance(value, keras.optimizers.Optimizer):
         yield value
     elif isinstance(value, list | tuple | dict):
@@ -39,7 +39,7 @@ def _parts(value: Any) -> Iterator[keras.optimizers.Optimizer]:
             yield from _parts(part)
 
 
-def with_inner_optimizers(optimizer: Any) -> list[keras.optimizers.Optimizer]:
+def with_inner_optimizers(optimizer: object) -> list[keras.optimizers.Optimizer]:
     """Return an optimizer and those that it holds, as a LossScaleOptimizer and other wrappers do."""
     found = {id(optimizer): optimizer}
     left = [optimizer]
@@ -63,7 +63,7 @@ class UpdateStep:
     def __init__(self, update: Callable[[Any, Any, Any], None]) -> None:
         self._update = update
 
-    def __call__(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def __call__(self, gradient: object, variable: object, learning_rate: object) -> None:
         self._update(gradient, variable, learning_rate)
 
 
@@ -84,8 +84,8 @@ def adds_rows(optimizer: keras.optimizers.Optimizer) -> bool:
 @contextlib.contextmanager
 def optimizer_hooks(
     model: keras.Model,
-    scale: Callable[[Any], Any],
-    apply: Callable[[keras.optimizers.Optimizer, Sequence[Any], Any, Apply], Any],
+    scale: Callable[[Any], object],
+    apply: Callable[[keras.optimizers.Optimizer, Sequence[Any], Any, Apply], object],
 ) -> Iterator[None]:
     """Make the optimizers of a model call ``scale`` and ``apply`` in a step, within the context.
 
@@ -116,14 +116,14 @@ class _Hooks:
         # Replicas of one process have a thread each, one of which waits in the middle of it.
         self._within = threading.local()
 
-    def scale_loss(self, loss: Any) -> Any:
+    def scale_loss(self, loss: object) -> Any:
         return self._scale_loss_of(self._scale(loss))
 
     def apply_gradients(self, grads_and_vars: Any) -> Any:
         gradients, variables = zip(*grads_and_vars, strict=True)
         return self._apply(self._optimizer, as_tensors(gradients), list(variables), self._of_sums)
 
-    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+    def apply(self, grads: Sequence[object], trainable_variables: object = None) -> Any:
         if getattr(self._within, "apply_gradients", False):
             return self._apply_of(grads, trainable_variables)
         return self._apply(self._optimizer, as_tensors(grads), trainable_variables, self._apply_of)
@@ -136,14 +136,14 @@ class _Hooks:
             self._within.apply_gradients = False
 
 
-def as_tensors(gradients: Sequence[Any]) -> list[Any]:
+def as_tensors(gradients: Sequence[object]) -> list[Any]:
     """Return gradients, of which those that a step has kept in variables are read."""
     kept = (tf.Variable, keras.Variable)
     return [tf.convert_to_tensor(g) if isinstance(g, kept) else g for g in gradients]
 
 
 def apply_sums(
-    optimizer: keras.optimizers.Optimizer, own: Apply, gradients: Sequence[Any], variables: Any
+    optimizer: keras.optimizers.Optimizer, own: Apply, gradients: Sequence[object], variables: object
 ) -> Any:
     """Change the weights with ``own`` and gradients that are already summed over the replicas."""
     with _summed(optimizer):
@@ -151,7 +151,7 @@ def apply_sums(
 
 
 @contextlib.contextmanager
-def _summed(optimizer: Any) -> Iterator[None]:
+def _summed(optimizer: object) -> Iterator[None]:
     """Make an optimizer accept gradients as sums over the replicas, within the context.
 
     Keras checks the gradients of each replica for overflow, accumulates and clips them, and sums them after
@@ -254,10 +254,10 @@ def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[N
         yield
 
 
-def _together(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _together(apply: Callable[..., object]) -> Callable[..., Any]:
     """Wrap an optimizer's ``apply`` so that it starts only when all gradients exist."""
 
-    def apply_together(grads: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    def apply_together(grads: Sequence[object], *args: object, **kwargs: object) -> Any:
         grads = as_tensors(grads)
         if any(grad is not None for grad in grads):
             grads = tf.tuple(grads)

@@ -35,11 +35,11 @@ def function_of_r(model: keras.Model) -> str | None:
     return next((name for name, part in parts if _calls_r(part)), None)
 
 
-def _with_places(name: str, parts: Any) -> Iterator[tuple[str, Any]]:
+def _with_places(name: str, parts: object) -> Iterator[tuple[str, Any]]:
     return ((name, part) for part in tf.nest.flatten(parts))
 
 
-def _calls_r(part: Any) -> bool:
+def _calls_r(part: object) -> bool:
     if _is_of_r(part):
         return True
     own = list(getattr(part, "__dict__", {}).values())
@@ -52,7 +52,7 @@ def _calls_r(part: Any) -> bool:
     return any(_is_of_r(value) for value in [*own, *of_class])
 
 
-def _is_of_r(value: Any) -> bool:
+def _is_of_r(value: object) -> bool:
     inner = [cell.cell_contents for cell in getattr(value, "__closure__", None) or () if _is_set(cell)]
     return getattr(value, "__module__", None) == _MODULE or any(
         getattr(part, "__module__", None) == _MODULE for part in inner if callable(part)
@@ -106,7 +106,7 @@ def observed_batch_statistics(model: keras.Model, used: Callable[[keras.Layer], 
 def _observed(layer: keras.Layer, used: Callable[[keras.Layer], None]) -> Any:
     own = layer.call
 
-    def call(inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(inputs: object, *args: object, **kwargs: object) -> Any:
         if kwargs.get("training", args[0] if args else None) and layer.trainable:
             used(layer)
         return own(inputs, *args, **kwargs)
@@ -169,7 +169,7 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
     objects: list[Any] = []
     describe = serialization_lib._get_class_or_fn_config
 
-    def see(obj: Any) -> Any:
+    def see(obj: object) -> Any:
         objects.append(obj)
         return describe(obj)
 

@@ -45,7 +45,7 @@ def given_losses(model: keras.Model) -> list[Any]:
     return [loss for loss in keras.tree.flatten(given) if loss is not None]
 
 
-def named(kind: str, given: Any) -> Any:
+def named(kind: str, given: object) -> Any:
     """Return the class or the function that Keras uses for the name of a loss or a metric.
 
     ``keras.metrics.get()`` would create the variables of a metric, so this reads its private table.
@@ -58,7 +58,7 @@ def named(kind: str, given: Any) -> Any:
     return table.get(given, given) if isinstance(given, str) else given
 
 
-def wrapped_function(part: Any) -> tuple[Any, dict[str, Any]]:
+def wrapped_function(part: object) -> tuple[Any, dict[str, Any]]:
     """Return the function that a loss or a metric of Keras calls, or None, and its other arguments."""
     return getattr(part, "fn", getattr(part, "_fn", None)), getattr(part, "_fn_kwargs", {})
 

@@ -92,7 +92,7 @@ def _is_of(variable: tf.Variable, strategy: tf.distribute.Strategy) -> bool:
 def on_new_variable(called: Callable[[], None]) -> None:
     """Call a function whenever this thread creates a variable, from now on."""
 
-    def creator(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    def creator(next_creator: Callable[..., object], **kwargs: object) -> Any:
         called()
         return next_creator(**kwargs)
 

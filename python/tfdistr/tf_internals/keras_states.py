@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -46,7 +45,9 @@ def states_of_rows(
 class _State:
     """A replica's rows of a state, in place of its variable."""
 
-    def __init__(self, variable: keras.Variable, own: Callable[..., Any], gather: Callable[..., Any]) -> None:
+    def __init__(
+        self, variable: keras.Variable, own: Callable[..., object], gather: Callable[..., object]
+    ) -> None:
         self._variable, self._own, self._gather = variable, own, gather
 
     def __tf_tensor__(self, dtype: tf.DType | None = None, name: str | None = None) -> tf.Tensor:

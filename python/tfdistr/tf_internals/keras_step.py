@@ -16,7 +16,7 @@ from keras.src.trainers.compile_utils import CompileMetrics as _CompileMetrics
 
 
 def keras_step(
-    fn: Callable[..., Any], *, inline: bool = False
+    fn: Callable[..., object], *, inline: bool = False
 ) -> tuple[keras.Model, Callable[..., Any]] | None:
     """Find the model and its step, if Keras passes ``fn``, a ``train_step`` or ``test_step``, to ``run``.
 
@@ -40,7 +40,7 @@ def keras_step(
     return owner, plain if inline or tf.executing_eagerly() else tf.function(plain)
 
 
-def keras_prediction(fn: Callable[..., Any]) -> keras.Model | None:
+def keras_prediction(fn: Callable[..., object]) -> keras.Model | None:
     """Find the model if ``fn`` is the function that Keras's ``predict`` passes to ``run``.
 
     It is a closure over the model, with the name ``one_step_on_data``.
@@ -70,7 +70,7 @@ def loss_shares(
     """
     with contextlib.ExitStack() as stack:
 
-        def shared(number: int, loss: Any) -> Any:
+        def shared(number: int, loss: object) -> Any:
             if over_batch is None or rows is None or number not in over_batch.losses:
                 return SharedLoss(loss, share)
             return _LossOfSums(loss, rows.add) if is_of_sums(loss) else _LossOverBatch(loss, rows.gather)
@@ -99,7 +99,7 @@ class OverBatch(NamedTuple):
 
 
 @contextlib.contextmanager
-def replaced_losses(model: keras.Model, replace: Callable[[int, Any], Any]) -> Iterator[None]:
+def replaced_losses(model: keras.Model, replace: Callable[[int, Any], object]) -> Iterator[None]:
     """Replace each loss of ``compile()`` by ``replace(number, loss)`` within the context.
 
     ``Model._compile_loss`` and its list of losses have no public names. They are replaced in this list, and
@@ -129,15 +129,15 @@ def all_metrics(model: keras.Model) -> list[Any]:
     return list({id(metric): metric for metric in found}.values())
 
 
-def _inner_metrics(metric: Any) -> list[Any]:
+def _inner_metrics(metric: object) -> list[Any]:
     return list(metric.metrics) if isinstance(metric, _CompileMetrics) else [metric]
 
 
-def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], Any]) -> Callable[..., Any]:
+def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], object]) -> Callable[..., Any]:
     """Wrap ``update_state`` so that it gets the rows of all workers."""
     update = metric.update_state
 
-    def update_state(*args: Any, **kwargs: Any) -> Any:
+    def update_state(*args: object, **kwargs: object) -> Any:
         args, kwargs = keras.tree.map_structure(lambda value: _gathered(value, gather), (args, kwargs))
         return update(*args, **kwargs)
 
@@ -148,13 +148,13 @@ def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], Any]) -> 
 _ATTACHED = ("_keras_mask", "_keras_logits")
 
 
-def attached(tensor: Any) -> list[Any]:
+def attached(tensor: object) -> list[Any]:
     """Return the mask and the logits that Keras has attached to a tensor."""
     found = (getattr(tensor, name, None) for name in _ATTACHED)
     return [value for value in found if value is not None]
 
 
-def with_attributes(tensor: Any, change: Callable[[Any], Any]) -> Any:
+def with_attributes(tensor: object, change: Callable[[Any], object]) -> Any:
     """Return ``change(tensor)`` with the mask and the logits of the tensor, changed alike."""
     changed = change(tensor)
     for name in _ATTACHED:
@@ -164,7 +164,7 @@ def with_attributes(tensor: Any, change: Callable[[Any], Any]) -> Any:
     return changed
 
 
-def _gathered(value: Any, gather: Callable[[Any], Any]) -> Any:
+def _gathered(value: object, gather: Callable[[Any], object]) -> Any:
     """Return the rows of all workers; numbers without rows stay as they are."""
     if value is None or not getattr(value, "shape", None):
         return value
@@ -174,10 +174,10 @@ def _gathered(value: Any, gather: Callable[[Any], Any]) -> Any:
 class _LossOverBatch:
     """A loss of a model that gets the rows of all workers, so that each worker computes the whole loss."""
 
-    def __init__(self, loss: keras.losses.Loss, gather: Callable[[Any], Any]) -> None:
+    def __init__(self, loss: keras.losses.Loss, gather: Callable[[Any], object]) -> None:
         self._loss, self._gather = loss, gather
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def __call__(self, y_true: object, y_pred: object, sample_weight: object = None) -> Any:
         given = (y_true, y_pred, sample_weight)
         return self._loss(*keras.tree.map_structure(lambda value: _gathered(value, self._gather), given))
 
@@ -186,7 +186,7 @@ def _weighted(metric: keras.metrics.Mean, weight: Callable[[], tf.Tensor]) -> Ca
     """Wrap ``update_state`` so that one number counts as this worker's part of the batch."""
     update = metric.update_state
 
-    def update_state(values: Any, sample_weight: Any = None) -> Any:
+    def update_state(values: object, sample_weight: object = None) -> Any:
         if sample_weight is None and tf.convert_to_tensor(values).shape.rank == 0:
             sample_weight = weight()
         return update(values, sample_weight=sample_weight)
@@ -194,7 +194,7 @@ def _weighted(metric: keras.metrics.Mean, weight: Callable[[], tf.Tensor]) -> Ca
     return update_state
 
 
-def is_of_sums(loss: Any) -> bool:
+def is_of_sums(loss: object) -> bool:
     """Return whether a loss uses other rows by sums over the batch only: Keras's ``Dice`` and ``Tversky``."""
     return getattr(loss, "fn", None) in (keras.losses.dice, keras.losses.tversky)
 
@@ -202,18 +202,18 @@ def is_of_sums(loss: Any) -> bool:
 class _LossOfSums:
     """A loss whose sums over the batch are sums over the rows of all workers."""
 
-    def __init__(self, loss: keras.losses.Loss, add: Callable[[Any], Any]) -> None:
+    def __init__(self, loss: keras.losses.Loss, add: Callable[[Any], object]) -> None:
         self._loss, self._add = loss, add
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def __call__(self, y_true: object, y_pred: object, sample_weight: object = None) -> Any:
         loss = object.__new__(type(self._loss))  # see SharedLoss
         vars(loss).update(vars(self._loss), fn=self._of_all_rows)
         return loss(y_true, y_pred, sample_weight)
 
-    def _of_all_rows(self, *args: Any, **kwargs: Any) -> Any:
+    def _of_all_rows(self, *args: object, **kwargs: object) -> Any:
         usual = _losses_module.ops.sum
 
-        def sum_of_all(x: Any, axis: Any = None) -> Any:
+        def sum_of_all(x: object, axis: object = None) -> Any:
             total = usual(x, axis=axis)
             over_rows = axis is None or 0 in (axis if isinstance(axis, tuple | list) else (axis,))
             return self._add(total) if over_rows else total
@@ -230,11 +230,11 @@ class SharedLoss:
         self._loss = loss
         self._share = share
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+    def __call__(self, y_true: object, y_pred: object, sample_weight: object = None) -> tf.Tensor:
         made: list[tf.Tensor] = []
         call = self._loss.call
 
-        def observed(*args: Any, **kwargs: Any) -> Any:
+        def observed(*args: object, **kwargs: object) -> Any:
             made.append(call(*args, **kwargs))
             return made[-1]
 
@@ -262,7 +262,7 @@ class SharedLoss:
 
 
 @contextlib.contextmanager
-def overridden(obj: Any, name: str, value: Any) -> Iterator[None]:
+def overridden(obj: object, name: str, value: object) -> Iterator[None]:
     """Override the attribute ``name`` of this one object within the context."""
     own = vars(obj)
     before = own.get(name, own)  # the dictionary itself means: no attribute

@@ -137,7 +137,7 @@ def _bodies(graph: Any) -> Iterator[Any]:
         yield function.node_def
 
 
-def _unseeded(graph: Any) -> list[tuple[Any, Any, list[Any]]]:
+def _unseeded(graph: object) -> list[tuple[Any, Any, list[Any]]]:
     """Return the nodes without a seed: each with the list that has it, and the constants of its seeds."""
     found = []
     for nodes in _bodies(graph):
@@ -152,7 +152,7 @@ def _unseeded(graph: Any) -> list[tuple[Any, Any, list[Any]]]:
     return found
 
 
-def _caches(graph: Any) -> list[tuple[Any, Any, Any]]:
+def _caches(graph: object) -> list[tuple[Any, Any, Any]]:
     """Return the nodes that cache in files: each with the list that has it, and the constant of the name."""
     found = []
     for nodes in _bodies(graph):

@@ -124,7 +124,7 @@ def serialized_dataset(dataset: tf.data.Dataset) -> tuple[bytes, Any]:
     return graph.numpy(), dataset.element_spec
 
 
-def deserialized_dataset(graph: bytes, spec: Any) -> tf.data.Dataset:
+def deserialized_dataset(graph: bytes, spec: object) -> tf.data.Dataset:
     """Return the pipeline of a graph."""
     return _dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
 
@@ -188,7 +188,7 @@ def map_function(dataset: tf.data.Dataset) -> Callable[[Any], Any] | None:
             return None
     (source,) = dataset._inputs()
 
-    def apply(element: Any) -> Any:
+    def apply(element: object) -> Any:
         parts = wrapper.function(*_structure.to_tensor_list(source.element_spec, element))
         return _structure.from_compatible_tensor_list(wrapper.output_structure, parts)
 

@@ -59,8 +59,8 @@ def alike_for_all_rows(draws: Draws) -> Iterator[None]:
         yield
 
 
-def _of_keras(function: Callable[..., Any], draws: Draws) -> Callable[..., Any]:
-    def drawn(shape: Any, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
+def _of_keras(function: Callable[..., object], draws: Draws) -> Callable[..., Any]:
+    def drawn(shape: object, *args: object, seed: object = None, **kwargs: object) -> Any:
         number = draws.next()
         draws.by_common_seeds = draws.by_common_seeds or seed is None
         return _repeated(lambda row: function(row, *args, seed=number, **kwargs), shape)
@@ -68,10 +68,10 @@ def _of_keras(function: Callable[..., Any], draws: Draws) -> Callable[..., Any]:
     return drawn
 
 
-def _of_tensorflow(stateless: Callable[..., Any], draws: Draws, *, with_seed: bool) -> Callable[..., Any]:
+def _of_tensorflow(stateless: Callable[..., object], draws: Draws, *, with_seed: bool) -> Callable[..., Any]:
     """Wrap a function of ``tf.random``; ``with_seed`` if its second argument is the seed."""
 
-    def drawn(shape: Any, *args: Any, **kwargs: Any) -> Any:
+    def drawn(shape: object, *args: object, **kwargs: object) -> Any:
         number = [draws.next(), 0]
         others = args[1:] if with_seed else args
         kwargs.pop("seed", None)
@@ -90,7 +90,7 @@ def _dropout(function: Callable[..., Any], draws: Draws) -> Callable[..., Any]:
     return dropped
 
 
-def _repeated(draw: Callable[[Any], tf.Tensor], shape: Any) -> tf.Tensor:
+def _repeated(draw: Callable[[Any], tf.Tensor], shape: object) -> tf.Tensor:
     """Draw one row of a shape, and repeat it."""
     if isinstance(shape, tf.Tensor):
         sizes = tf.unstack(shape) if shape.shape.rank else [shape]

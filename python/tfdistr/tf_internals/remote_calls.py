@@ -23,7 +23,7 @@ _HELD_BY_SERVERS = (
 _offered: dict[str, Callable[..., Any]] = {}
 
 
-def offer(name: str, function: Callable[..., Any]) -> None:
+def offer(name: str, function: Callable[..., object]) -> None:
     """Let graphs that run on a server of this process call ``function`` by ``name``.
 
     ``tf.numpy_function`` registers a function under a generated name, in the process that makes the graph.
@@ -37,7 +37,7 @@ def offer(name: str, function: Callable[..., Any]) -> None:
     _script_ops._py_funcs._funcs[name] = function
 
 
-def call(name: str, arguments: Sequence[Any], types: Sequence[tf.DType]) -> list[Any]:
+def call(name: str, arguments: Sequence[object], types: Sequence[tf.DType]) -> list[Any]:
     """Call, in a graph, the function that the process which runs the graph has offered as ``name``."""
     # On the CPU of the caller's device.
     with tf.device("CPU:0"):

@@ -52,14 +52,14 @@ class _KerasVariables:
         """Return what TensorFlow enters with ``scope()``, in which a model is compiled."""
         return auto_means_gpus() if tf.config.list_physical_devices("GPU") else None
 
-    def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+    def _create_variable(self, next_creator: object, **kwargs: object) -> Any:
         summed = kwargs.get("aggregation") == tf.VariableAggregation.SUM and not kwargs.get("trainable")
         if not _KERAS_SAYS_WHEN and summed and _is_running(_INITIALIZE):
             kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
         return give_numbers(super()._create_variable(next_creator, **kwargs))  # type: ignore[misc]
 
 
-def _is_running(code: Any) -> bool:
+def _is_running(code: object) -> bool:
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
@@ -83,7 +83,7 @@ class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
 class MirroredExtended(_ReportsReplicas, _KerasVariables, _mirrored.MirroredExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MirroredStrategy``; a subclass overrides ``given``."""
 
-    def given(self, value: Any, replica: int) -> Any:
+    def given(self, value: object, replica: int) -> Any:
         """Return the value that a replica adds to an all-reduce. The replica called it with ``value``."""
         return value
 
@@ -91,7 +91,7 @@ class MirroredExtended(_ReportsReplicas, _KerasVariables, _mirrored.MirroredExte
         pairs = [(self._value_of(value), destination) for value, destination in value_destination_pairs]
         return super()._batch_reduce_to(reduce_op, pairs, options)
 
-    def _value_of(self, value: Any) -> Any:
+    def _value_of(self, value: object) -> Any:
         if not isinstance(value, _values.PerReplica):
             return value
         return _values.PerReplica([self.given(part, i) for i, part in enumerate(value.values)])
@@ -137,27 +137,27 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
             self.strategy, replica_id_in_sync_group=self._get_replica_id_in_sync_group(0)
         )
 
-    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def on_replicas(self, fn: Callable[..., object], args: object, kwargs: object) -> Any:
         """Run a function on every local replica."""
         return super()._call_for_each_replica(fn, args, kwargs)
 
-    def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
+    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> Any:
         """Reduce a value, outside of a replica."""
         return super()._reduce_to(op, value, destinations, options)
 
-    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
+    def on_batch_reduce(self, op: object, pairs: object, options: object) -> Any:
         """Reduce values of the replicas. Each value has a destination."""
         return super()._batch_reduce_to(op, pairs, options)
 
-    def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
+    def on_replica_reduce(self, op: object, value: object, options: object) -> Any:
         """Reduce a nested value, inside a replica."""
         return super()._replica_ctx_all_reduce(op, value, options)
 
-    def on_gather(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> Any:
         """Concatenate the values of all replicas."""
         return super()._gather_to_implementation(value, destinations, axis, options)
 
-    def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
         """Split a dataset over the workers."""
         return super()._experimental_distribute_dataset(dataset, options)
 
@@ -165,7 +165,7 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
         """Return the initial value of a variable on this worker, before the chief's value replaces it."""
         return value
 
-    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _call_for_each_replica(self, fn: Callable[..., object], args: object, kwargs: object) -> Any:
         return self.on_replicas(fn, args, kwargs)
 
     def _get_variable_creator_initial_value(
@@ -188,19 +188,21 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
             replica_id=replica_id, device=device, primary_var=primary_var, **kwargs
         )
 
-    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+    def _reduce_to(self, reduce_op: object, value: object, destinations: object, options: object) -> Any:
         return self.on_reduce(reduce_op, value, destinations, options)
 
-    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
+    def _batch_reduce_to(self, reduce_op: object, value_destination_pairs: object, options: object) -> Any:
         return self.on_batch_reduce(reduce_op, value_destination_pairs, options)
 
-    def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+    def _replica_ctx_all_reduce(self, reduce_op: object, value: object, options: object = None) -> Any:
         return self.on_replica_reduce(reduce_op, value, options)
 
-    def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+    def _gather_to_implementation(
+        self, value: object, destinations: object, axis: int, options: object
+    ) -> Any:
         return self.on_gather(value, destinations, axis, options)
 
-    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
         return self.on_dataset(dataset, options)
 
 
@@ -229,7 +231,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
     def __init__(
         self,
         virtual_worker: tf.Tensor,
-        protected: Sequence[Any],
+        protected: Sequence[object],
         on_change: Callable[[Any], None],
         on_use: Callable[[Any], None],
         common: Collection[int] = (),
@@ -245,7 +247,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         self.changed: list[Any] = []
         self.changes: dict[int, int] = {}
 
-    def add_update(self, update: tuple[Any, Any]) -> None:
+    def add_update(self, update: tuple[object, object]) -> None:
         """Collect the new value of a variable."""
         variable, _ = update
         if id(variable) in self._protected:
@@ -255,7 +257,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         self.changes[id(variable)] = self.changes.get(id(variable), 0) + 1
         super().add_update(update)
 
-    def get_current_value(self, variable: Any) -> Any:
+    def get_current_value(self, variable: object) -> Any:
         """Return the value of a variable for this share."""
         if id(variable) in self.awaited:
             self._on_use(variable)
@@ -266,7 +268,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
             self._begun[id(variable)] = self._first_value(variable)
         return self._begun[id(variable)]
 
-    def begun(self, variable: Any) -> Any:
+    def begun(self, variable: object) -> Any:
         """Return the value with which the share began; None if it did not read the variable."""
         return self._begun.get(id(variable))
 
@@ -287,6 +289,6 @@ def is_seed(variable: Any) -> bool:
     return variable.name == "seed_generator_state" and tuple(variable.shape) == (2,)
 
 
-def logs_are_metrics(model: keras.Model, logs: Any) -> bool:
+def logs_are_metrics(model: keras.Model, logs: object) -> bool:
     """Return whether Keras's loop takes ``logs`` of a step for the values of all metrics."""
     return isinstance(logs, dict) and set(logs) == set(model.get_metrics_result())

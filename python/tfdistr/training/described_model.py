@@ -66,7 +66,7 @@ def made_again(description: str) -> keras.Model:
     return keras.saving.deserialize_keras_object(described, safe_mode=True)
 
 
-def _foreign(value: Any, place: str = "model") -> Iterator[str]:
+def _foreign(value: object, place: str = "model") -> Iterator[str]:
     """Yield the parts of a description that may not be part of a model, each with its place."""
     if isinstance(value, dict):
         if "class_name" in value and not _is_part(value):
@@ -90,11 +90,11 @@ def _is_part(described: dict[str, Any]) -> bool:
     return name in _VALUES or _is_registered(described.get("registered_name")) or _is_class(module, name)
 
 
-def _is_registered(name: Any) -> bool:
+def _is_registered(name: object) -> bool:
     return isinstance(name, str) and keras.saving.get_registered_object(name) is not None
 
 
-def _is_class(module: Any, name: str) -> bool:
+def _is_class(module: object, name: str) -> bool:
     kind = _object_of(module, name)
     return (
         isinstance(kind, type)
@@ -105,14 +105,14 @@ def _is_class(module: Any, name: str) -> bool:
     )
 
 
-def _is_function(module: Any, name: str) -> bool:
+def _is_function(module: object, name: str) -> bool:
     modules = [f"keras.{known}" for known in _FUNCTIONS]
     found = [_object_of(known, name) for known in modules if module in ("builtins", known)]
     functions = [function for function in found if isinstance(function, FunctionType)]
     return bool(functions) and all(map(_is_of_keras, functions)) and name not in _MAKERS
 
 
-def _object_of(module: Any, name: str) -> Any:
+def _object_of(module: object, name: str) -> Any:
     """Return the Keras object with a name, without an import; None if there is none."""
     if not isinstance(module, str) or module.partition(".")[0] != "keras":
         return None
@@ -123,5 +123,5 @@ def _object_of(module: Any, name: str) -> Any:
     return vars(holder).get(name)
 
 
-def _is_of_keras(found: Any) -> bool:
+def _is_of_keras(found: object) -> bool:
     return (found.__module__ or "").partition(".")[0] == "keras"

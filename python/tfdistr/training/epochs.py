@@ -28,7 +28,7 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
     at this moment would be lost.
     """
 
-    def __init__(self, *args: Any, times: StepTimes | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: object, times: StepTimes | None = None, **kwargs: object) -> None:
         self.times = times or StepTimes()
         super().__init__(*args, **kwargs)
 
@@ -62,7 +62,7 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
     def on_test_batch_end(self, batch: int, logs: _Logs = None) -> None:
         self._call_of_batch("on_test_batch_end", batch, logs)
 
-    def _call(self, hook: str, *arguments: Any) -> None:
+    def _call(self, hook: str, *arguments: object) -> None:
         with self.times.measure("callbacks"):
             for callback in self.callbacks:
                 getattr(callback, hook)(*arguments)

@@ -42,7 +42,7 @@ def fit_by_keras(
     validation: WorkerData | None,
     callbacks: list[keras.callbacks.Callback],
     on_steps: OnSteps,
-    weigh: Callable[[Any], Any] | None = None,
+    weigh: Callable[[Any], object] | None = None,
     manager: CheckpointManager | None = None,
     times: StepTimes | None = None,
 ) -> dict[str, list[Any]]:
@@ -80,7 +80,7 @@ def fit_by_keras(
 
 
 @contextlib.contextmanager
-def _read_by(model: keras.Model, data: WorkerData, weigh: Callable[[Any], Any] | None) -> Iterator[None]:
+def _read_by(model: keras.Model, data: WorkerData, weigh: Callable[[Any], object] | None) -> Iterator[None]:
     """Let the check of the first batch read ``data`` within the context: Keras sees a pipeline only."""
     calls = getattr(model.distribute_strategy.extended, "calls", None)
     if calls is None:
@@ -141,7 +141,7 @@ class _Hooks(keras.callbacks.Callback):  # type: ignore[misc]
             setattr(self, hook, functools.partial(self._called, on_hook, hook))
 
     @staticmethod
-    def _called(on_hook: Callable[[str], None], hook: str, *arguments: Any, **named: Any) -> None:
+    def _called(on_hook: Callable[[str], None], hook: str, *arguments: object, **named: object) -> None:
         on_hook(hook)
 
 
@@ -155,12 +155,12 @@ class _Progress(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._on_steps, self._times = on_steps, times
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         progress()
         self._times.step_done()
         self._on_steps(batch + 1, logs)
 
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_test_batch_end(self, batch: int, logs: object = None) -> None:
         progress()
 
 
@@ -186,23 +186,23 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
         self._begun = False
         self._done = 0
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: object = None) -> None:
         if self._begun:
             raise _refused(self._trained, "starts to train for a second time")
         self._begun = True
         self._manager.begin(self._trained, self._saved_callbacks)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         # BackupAndRestore also changes the first epoch.
         expected = max(self._next, tf_internals.initial_epoch(self._trained))
         if not self._begun or epoch != expected:
             raise _refused(self._trained, f"starts epoch {epoch + 1} where epoch {expected + 1} is the next")
         self._next, self._done = epoch + 1, 0
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self._done = batch + 1
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         extended = extended_of(self._trained)
         if extended is not None and extended.collectives is not None:
             extended.same_calls.before("the end of an epoch")

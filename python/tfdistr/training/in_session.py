@@ -43,13 +43,13 @@ class InSession:
 
     async_safe = True  # Keras then looks at no other attribute before set_model()
 
-    def __init__(self, on_epoch_end: Callable[[int, dict[str, Any]], Any] | None) -> None:
+    def __init__(self, on_epoch_end: Callable[[int, dict[str, Any]], object] | None) -> None:
         self.on_epoch_end = on_epoch_end
 
     def __reduce__(self) -> tuple[Any, ...]:
         return InSession, (None,)  # the function stays in the session
 
-    def set_model(self, model: Any) -> NoReturn:
+    def set_model(self, model: object) -> NoReturn:
         """Refuse Keras's own ``fit()``, which has no session beside its workers."""
         raise ArgumentError(
             "in_session() is for the callbacks of distributed_fit().",
@@ -59,7 +59,7 @@ class InSession:
         )
 
 
-def in_session(on_epoch_end: Callable[[int, dict[str, Any]], Any]) -> InSession:
+def in_session(on_epoch_end: Callable[[int, dict[str, Any]], object]) -> InSession:
     """Call a function in this session at the end of each epoch.
 
     The function may use whatever this session has: its variables, connections, widgets, the trial of a
@@ -148,7 +148,7 @@ class _Asking:
         self._tail = Tail(answers)
         self._known: dict[int, bool] = {}
 
-    def __call__(self, epoch: int, logs: Mapping[str, Any]) -> bool:
+    def __call__(self, epoch: int, logs: Mapping[str, object]) -> bool:
         from tfdistr.training.watchdog import progress  # TensorFlow, which the session need not import
 
         self._read()
@@ -181,7 +181,7 @@ class Session:
         >>> session.answer_during(lambda: run_workers(..., on_event=session.on_event))
     """
 
-    def __init__(self, callbacks: Any, run_dir: Path) -> None:
+    def __init__(self, callbacks: object, run_dir: Path) -> None:
         listed = callbacks if isinstance(callbacks, list | tuple) else []
         self._functions = [each.on_epoch_end for each in listed if isinstance(each, InSession)]
         self._answers = run_dir / ANSWERS

@@ -69,7 +69,7 @@ _LARGEST_SEED = 2**32 - 1  # limit of NumPy
 _HIDDEN: dict[str, bool] = {"hidden": True}
 
 
-def _check_model(model: Any) -> Any:
+def _check_model(model: object) -> Any:
     model = given(model)
     no_function = hasattr(model, "get_weights") and not isinstance(model, type)  # such as a Keras 2 model
     if no_function or not (callable(model) or isinstance(model, FunctionByName)):
@@ -83,7 +83,7 @@ def _check_model(model: Any) -> Any:
     return model
 
 
-def _check_callbacks(callbacks: Any) -> Any:
+def _check_callbacks(callbacks: object) -> Any:
     if callbacks is None or callable(callbacks) or isinstance(callbacks, FunctionByName):
         return callbacks
     if isinstance(callbacks, list | tuple):
@@ -102,7 +102,7 @@ def _check_callbacks(callbacks: Any) -> Any:
     )
 
 
-def not_a_callback(received: Any) -> ArgumentError:
+def not_a_callback(received: object) -> ArgumentError:
     """Return the error if a list of callbacks has something else in it."""
     fix = "Pass a list of keras.callbacks.Callback objects."
     if isinstance(received, type):
@@ -139,7 +139,7 @@ def _check_validation_freq(value: Any) -> int | tuple[int, ...]:
     return tuple(sorted({check_int("validation_freq", epoch) for epoch in value}))
 
 
-def _check_seed(seed: Any) -> int:
+def _check_seed(seed: object) -> int:
     """Return the user's seed, or a random one."""
     if seed is None:
         return random.SystemRandom().randrange(2**31)
@@ -285,7 +285,7 @@ class Job:
             virtual_workers=virtual_workers,
         )
 
-    def save(self, run_dir: Path, strategy_options: Mapping[str, Any]) -> None:
+    def save(self, run_dir: Path, strategy_options: Mapping[str, object]) -> None:
         """Write the job into ``run_dir``, and all options for making its strategy."""
         check_not_sent(self.callbacks)
         save_value(self, run_dir, _NAME)
@@ -302,7 +302,7 @@ class Job:
 
     @staticmethod
     def load_strategy(
-        run_dir: Path, functions: Mapping[str, Any] | None = None
+        run_dir: Path, functions: Mapping[str, object] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Read only the strategy of a worker from ``run_dir``: its name and its options."""
         name, options = load_value(run_dir, _STRATEGY)
@@ -323,7 +323,7 @@ class Job:
         return attrs.evolve(job, answers=Path(run_dir, ANSWERS), **found)
 
 
-def _with_made(callbacks: Any, functions: Mapping[str, Any]) -> Any:
+def _with_made(callbacks: object, functions: Mapping[str, Any]) -> Any:
     """Return a function that puts the callbacks of a function of another language into their places."""
     listed = callbacks if isinstance(callbacks, list | tuple) else ()
     named = {callback.name for callback in listed if isinstance(callback, FunctionByName)}

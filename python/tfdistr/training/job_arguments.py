@@ -127,7 +127,7 @@ def make_job(
     return job
 
 
-def _of_all_workers(batch_size: Any, num_workers: int) -> tuple[Any, RateArguments]:
+def _of_all_workers(batch_size: object, num_workers: int) -> tuple[Any, RateArguments]:
     """Return the size of the global batch, and the learning rate that belongs to a size for each worker."""
     if not isinstance(batch_size, PerWorker):
         return batch_size, {}
@@ -136,7 +136,7 @@ def _of_all_workers(batch_size: Any, num_workers: int) -> tuple[Any, RateArgumen
     return batch_size.batch_size * num_workers, rate
 
 
-def _check_no_weights(sample_weight: Any) -> None:
+def _check_no_weights(sample_weight: object) -> None:
     if sample_weight is not None:
         raise ArgumentError(
             "Give `class_weight` or `sample_weight`, not both: Keras takes one of them.",
@@ -145,7 +145,7 @@ def _check_no_weights(sample_weight: Any) -> None:
         )
 
 
-def _batches_have_sizes(batch_size: Any) -> ArgumentError:
+def _batches_have_sizes(batch_size: object) -> ArgumentError:
     return ArgumentError(
         "`batch_size` is for examples; `x` gives batches of their own size.",
         received=f"batch_size={batch_size!r}, and batches",
@@ -153,7 +153,7 @@ def _batches_have_sizes(batch_size: Any) -> ArgumentError:
     )
 
 
-def _gives_examples(source: Any) -> bool:
+def _gives_examples(source: object) -> bool:
     """Return whether data is known to be examples: a function is taken to return batches, as in Keras."""
     return isinstance(source, Arrays | Dataset | GivenDataset) and not gives_batches(source)
 
@@ -196,7 +196,7 @@ def _check_epochs(job: Job) -> None:
 
 
 def _split(
-    data: Source | FunctionByName, validation: Source | FunctionByName | None, split: Any
+    data: Source | FunctionByName, validation: Source | FunctionByName | None, split: object
 ) -> tuple[Source | FunctionByName, Source | FunctionByName | None]:
     """Split off the last part of the training arrays for the validation, as Keras does."""
     part = check_fraction("validation_split", split)
@@ -224,7 +224,7 @@ def _split(
     return data.rows(0, training), data.rows(training, data.examples)
 
 
-def _validation(data: Any, form: Form) -> Source | FunctionByName | None:
+def _validation(data: object, form: Form) -> Source | FunctionByName | None:
     if data is None or isinstance(data, FunctionByName):
         return data
     if isinstance(data, tuple | list):  # Keras accepts both

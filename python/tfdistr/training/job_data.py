@@ -73,7 +73,7 @@ def check_alike(summaries: Sequence[Sequence[float]], name: str) -> None:
             )
 
 
-def check_labels(model: keras.Model, element_spec: Any) -> None:
+def check_labels(model: keras.Model, element_spec: object) -> None:
     """Check that the labels are numbers if the losses of ``compile()`` get them.
 
     Keras casts labels to the type of the outputs before it calls a loss, also the user's. TensorFlow's error
@@ -99,7 +99,7 @@ def _has_own_step(model: keras.Model) -> bool:
     return any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
 
 
-def _check_names(model: keras.Model, labels: Any) -> None:
+def _check_names(model: keras.Model, labels: object) -> None:
     """Check that labels by name are those of the outputs. Keras's error is about a type, or a missing key."""
     outputs = getattr(model, "output_names", None) or []
     if not isinstance(labels, Mapping) or len(outputs) < 2 or _has_own_step(model):
@@ -115,11 +115,11 @@ def _check_names(model: keras.Model, labels: Any) -> None:
     )
 
 
-def _casts_nothing(loss: Any) -> bool:
+def _casts_nothing(loss: object) -> bool:
     return isinstance(loss, keras.losses.Loss) and type(loss).__call__ is not keras.losses.Loss.__call__
 
 
-def weigh_classes(weights: Mapping[int, float], spec: Any) -> Callable[[Any], Any]:
+def weigh_classes(weights: Mapping[int, float], spec: object) -> Callable[[Any], Any]:
     """Return a function that adds the weights of the classes: ``(x, y)`` becomes ``(x, y, sample_weight)``.
 
     Args:
@@ -138,7 +138,7 @@ def weigh_classes(weights: Mapping[int, float], spec: Any) -> Callable[[Any], An
     # The last entry stands for all other classes.
     table = [float(weights.get(number, 1.0)) for number in range(max(weights) + 2)]
 
-    def weigh(batch: tuple[Any, tf.Tensor]) -> tuple[Any, tf.Tensor, tf.Tensor]:
+    def weigh(batch: tuple[object, tf.Tensor]) -> tuple[Any, tf.Tensor, tf.Tensor]:
         x, y = batch
         if y.shape.rank is not None and y.shape.rank >= 2 and y.shape[-1] != 1:
             classes = tf.argmax(y, axis=-1, output_type=tf.int32)

@@ -45,7 +45,7 @@ class KerasSettings:
             }
         )
 
-    def with_policy(self, policy: Any) -> KerasSettings:
+    def with_policy(self, policy: object) -> KerasSettings:
         """Return these settings with another dtype policy."""
         import keras
 

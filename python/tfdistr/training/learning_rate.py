@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 
 from tfdistr.errors import ArgumentError
@@ -52,7 +50,7 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
         self._steps: int | None = None
         self._counted = 0
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: object = None) -> None:
         """Read the number of steps, and check the learning rate."""
         self._steps = (self.params or {}).get("steps")
         read_learning_rate(
@@ -61,20 +59,20 @@ class WarmUp(keras.callbacks.Callback):  # type: ignore[misc]
             fix="Pass a number to the optimizer, or let the schedule start with the warm-up.",
         )
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         """Record the epoch: a resumed training does not start with the first epoch."""
         self._epoch, self._counted = epoch, 0
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         """Set the learning rate of this step."""
         if self._epoch < self.epochs:
             self.model.optimizer.learning_rate = self.learning_rate(self._epoch, batch)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Count the steps."""
         self._counted = batch + 1
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         """Set the target after the last epoch of the warm-up, before other callbacks set their rates."""
         self._steps = self._steps or self._counted
         if epoch + 1 == self.epochs:

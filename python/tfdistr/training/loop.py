@@ -143,7 +143,7 @@ class _InputReport(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._watch = watch
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         self._watch.warn(self._watch.describe())
 
 

@@ -67,10 +67,10 @@ def _trained_numbers(model: keras.Model, optimizer: Any) -> list[int] | None:
 
 def set_values(
     model: keras.Model,
-    weights: Sequence[Any],
+    weights: Sequence[object],
     optimizer: OptimizerValues,
     others: Sequence[OptimizerValues],
-    inputs: Any,
+    inputs: object,
 ) -> None:
     """Assign the values of another model to a model.
 
@@ -94,7 +94,7 @@ def set_values(
             variable.assign(value)
 
 
-def _build(model: keras.Model, inputs: Any, weights: int) -> None:
+def _build(model: keras.Model, inputs: object, weights: int) -> None:
     import tensorflow as tf
 
     from tfdistr.strategies.build import build_by_step, has_call
@@ -114,7 +114,7 @@ def _build(model: keras.Model, inputs: Any, weights: int) -> None:
     model.built = True
 
 
-def _storable(value: Any) -> np.ndarray[Any, Any]:
+def _storable(value: object) -> np.ndarray[Any, Any]:
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files lack bfloat16
 
@@ -150,7 +150,7 @@ class ModelState:
     others: list[OptimizerValues] = attrs.field(factory=list)
 
     @classmethod
-    def of(cls, model: keras.Model, inputs: Any) -> ModelState:
+    def of(cls, model: keras.Model, inputs: object) -> ModelState:
         """Return the values that a model has now."""
         weights, own, others = values_of(model)
         return cls(weights, own.values, inputs, own.trained, others)
@@ -227,11 +227,11 @@ class LazyModel:
 
     def __init__(
         self,
-        recipe: Any,
+        recipe: object,
         read: Callable[[], ModelState],
         build: Callable[[], keras.Model] | None = None,
         *,
-        inputs: Any = None,
+        inputs: object = None,
         made: keras.Model | None = None,
         settings: KerasSettings | None = None,
     ) -> None:
@@ -262,6 +262,6 @@ class LazyModel:
         """Return the current state of the model."""
         return self._read() if self._model is None else ModelState.of(self._model, self._inputs)
 
-    def with_recipe(self, recipe: Any, build: Callable[[], keras.Model] | None = None) -> LazyModel:
+    def with_recipe(self, recipe: object, build: Callable[[], keras.Model] | None = None) -> LazyModel:
         """Return the same state, with another recipe for the model."""
         return LazyModel(recipe, self.state, build, settings=self.settings)

@@ -28,7 +28,7 @@ class Writer:
         self._bytes = 0
         self._waiting: list[list[np.ndarray[Any, Any]]] = []
 
-    def write(self, outputs: Any) -> None:
+    def write(self, outputs: object) -> None:
         """Write the outputs of a batch, at once or with later ones."""
         arrays: list[np.ndarray[Any, Any]] = []
         structure = _numbered(outputs, arrays)
@@ -111,7 +111,7 @@ def _column_names(structure: Any, path: tuple[str, ...] = ()) -> dict[int, str]:
     }
 
 
-def _numbered(outputs: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _numbered(outputs: object, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if isinstance(outputs, dict):
         return {name: _numbered(part, arrays) for name, part in outputs.items()}
     if isinstance(outputs, list | tuple):

@@ -20,7 +20,7 @@ from tfdistr.utils.arguments import (
 from tfdistr.utils.describe import call_text, describe
 
 
-def _check_nan(name: str, value: Any) -> str | None:
+def _check_nan(name: str, value: object) -> str | None:
     return None if value is None else check_choice(name, value, ("explain",))
 
 
@@ -87,7 +87,7 @@ def on_failure(
     return Recovery(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout, nan=nan)
 
 
-def as_failures(failures: Any) -> Recovery:
+def as_failures(failures: object) -> Recovery:
     """Return the user's ``failures``."""
     if failures is None:
         return Recovery()
@@ -101,14 +101,14 @@ def as_failures(failures: Any) -> Recovery:
 
 
 def check_recovery(
-    checkpoint_every: Any,
-    keep_checkpoints: Any,
-    resume: Any,
+    checkpoint_every: object,
+    keep_checkpoints: object,
+    resume: object,
     failures: Recovery,
-    run_dir: Any,
+    run_dir: object,
     *,
     strategy: str,
-    cluster: Any,
+    cluster: object,
     shrinking: Sequence[str],
 ) -> Recovery:
     """Check the recovery arguments of ``distributed_fit()``.

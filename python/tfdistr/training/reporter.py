@@ -48,11 +48,11 @@ class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
         examples = examples_of_epoch(job, data)
         self._on_event("train_begin", epochs=job.epochs, steps=data.steps, examples=examples)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         self._epoch, self._epoch_began = epoch, time.monotonic()
         self._on_event("epoch_begin", epoch=epoch)
 
-    def on_steps(self, done: int, logs: Any) -> None:
+    def on_steps(self, done: int, logs: object) -> None:
         """Report that ``done`` steps of the epoch are done."""
         now = time.monotonic()
         if not self._chief or now - self._reported < REPORT_INTERVAL:
@@ -67,7 +67,7 @@ class Reporter(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.stop_training = True
 
 
-def _numbers(logs: Any) -> dict[str, float]:
+def _numbers(logs: object) -> dict[str, float]:
     """Return the metrics as numbers. A metric with several values becomes ``f1_score[0]`` and so on."""
     numbers: dict[str, float] = {}
     for name, value in flat_logs(logs or {}).items():
@@ -85,7 +85,7 @@ def history_of(history: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return collected
 
 
-def _plain(logs: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(logs: Mapping[str, object]) -> dict[str, Any]:
     return {label: plain_value(part) for label, part in flat_logs(dict(logs)).items()}
 
 

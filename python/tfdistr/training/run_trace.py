@@ -27,7 +27,9 @@ class RunTrace:
         steps: Records the values of a step.
     """
 
-    def __init__(self, steps: StepTrace, run_dir: Path | None, *, stops: bool = False, **known: Any) -> None:
+    def __init__(
+        self, steps: StepTrace, run_dir: Path | None, *, stops: bool = False, **known: object
+    ) -> None:
         self.steps, self._stops = steps, stops
         self._file = TraceFile(run_dir) if run_dir is not None else None
         self._start: dict[str, Any] | None = known | {
@@ -35,7 +37,7 @@ class RunTrace:
         }
         self._made: list[tuple[int, int, Sequence[Any]]] = []
 
-    def add(self, epoch: int, first: int, values: Sequence[Any]) -> None:
+    def add(self, epoch: int, first: int, values: Sequence[object]) -> None:
         """Add the values of steps of an epoch (from 0), the first of which has the number ``first``.
 
         They stay in tensors, which nobody waits for.
@@ -48,7 +50,7 @@ class RunTrace:
             if self._stops:
                 self._check(epoch, first, values)
 
-    def _check(self, epoch: int, first: int, values: Sequence[Any]) -> None:
+    def _check(self, epoch: int, first: int, values: Sequence[object]) -> None:
         bad = next((step for step in self._steps(epoch, first, values) if not step.is_finite), None)
         if bad is not None:
             raise NotFiniteError(
@@ -71,7 +73,7 @@ class RunTrace:
         finally:
             self.write()
 
-    def _steps(self, epoch: int, first: int, values: Sequence[Any]) -> list[TracedStep]:
+    def _steps(self, epoch: int, first: int, values: Sequence[object]) -> list[TracedStep]:
         rows = np.concatenate([np.asarray(each) for each in values])
         return [traced_step(self.steps, epoch, first + number, row) for number, row in enumerate(rows)]
 

@@ -32,7 +32,7 @@ GATHERED_BYTES = 1024 * 1024
 Step = Callable[[Any], Any]
 
 
-def _whole(compiled: Callable[..., Any], *arguments: Any) -> Any:
+def _whole(compiled: Callable[..., object], *arguments: object) -> Any:
     """Call a compiled function. After half of its trace, TensorFlow could build nothing in this process."""
     with uninterrupted(once=True):
         return compiled(*arguments)
@@ -74,7 +74,7 @@ class Steps:
         alone = extended is None or extended.collectives is None
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def one(batch: Any, rows: tf.Tensor | None = None) -> Any:
+        def one(batch: object, rows: tf.Tensor | None = None) -> Any:
             if watch is not None and not model.jit_compile:  # XLA on a GPU has no variables of the CPU
                 watch.see(batch)
             with (
@@ -157,7 +157,7 @@ class Steps:
             self._note(values if values is None else values[tf.newaxis])
         return count, outputs
 
-    def _note(self, values: Any) -> None:
+    def _note(self, values: object) -> None:
         if values is not None:
             self._traced.append(values)
 
@@ -189,7 +189,7 @@ class Steps:
         stack = tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape], part.dtype), spec)
         return [stack, tf.TensorSpec([], tf.float32)]
 
-    def _loop_over_stack(self, stack: Any, rows: tf.Tensor) -> Any:
+    def _loop_over_stack(self, stack: object, rows: tf.Tensor) -> Any:
         count = tf.shape(tf.nest.flatten(stack)[0])[0]
         outputs, values, *_ = self._loop(
             count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows)
@@ -214,7 +214,7 @@ class Steps:
     def _loop(
         self,
         count: tf.Tensor,
-        arguments: Callable[[tf.Tensor], tuple[Any, ...]],
+        arguments: Callable[[tf.Tensor], tuple[object, ...]],
         clocks: tuple[tf.Tensor, ...] = (),
     ) -> tuple[Any, ...]:
         """Make ``count`` steps in the graph.
@@ -239,7 +239,7 @@ class Steps:
         if self._trace:  # its values are the last output of a step
             kept = [tf.TensorArray(tf.float64, count, element_shape=[self._trace.width])]
 
-        def step(number: tf.Tensor, _: Any, kept: list[Any], *clocks: tf.Tensor) -> tuple[Any, ...]:
+        def step(number: tf.Tensor, _: object, kept: list[Any], *clocks: tf.Tensor) -> tuple[Any, ...]:
             if not clocks:
                 outputs = _tensors(self._one(*arguments(number)))
                 return number + 1, outputs, [each.write(number, outputs[-1]) for each in kept]
@@ -284,12 +284,12 @@ def _recording(trace: StepTrace | None, extended: OneReplica | None) -> Iterator
         yield
 
 
-def _tensors(outputs: Any) -> list[Any]:
+def _tensors(outputs: object) -> list[Any]:
     """Return the outputs of a step that are not None, which no loop of TensorFlow takes."""
     return [part for part in tf.nest.flatten(outputs) if part is not None]
 
 
-def _time_after(values: Any) -> tf.Tensor:
+def _time_after(values: object) -> tf.Tensor:
     """Return the time in seconds when the values have been computed."""
     with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)), tf.device("CPU:0"):
         return tf.timestamp()

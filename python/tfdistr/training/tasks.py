@@ -51,7 +51,7 @@ def write_predictions(model: keras.Model, job: Job, folder: Path, workers: int =
     writer.flush()
 
 
-def predictions(model: keras.Model, batches: Iterator[Any]) -> Iterator[Any]:
+def predictions(model: keras.Model, batches: Iterator[object]) -> Iterator[Any]:
     """Yield the outputs of a model for each batch."""
     model.make_predict_function()
     # XLA cannot take targets that are text, and Keras's step does not read targets.
@@ -63,7 +63,7 @@ def predictions(model: keras.Model, batches: Iterator[Any]) -> Iterator[Any]:
         progress()
 
 
-def _in_numpy(output: Any) -> Any:
+def _in_numpy(output: object) -> Any:
     return output.numpy() if isinstance(output, tf.Tensor) else output
 
 

@@ -37,12 +37,12 @@ def check_int(name: str, value: Any, *, minimum: int = 1, maximum: float = math.
     return number
 
 
-def check_optional_int(name: str, value: Any, *, minimum: int = 1) -> int | None:
+def check_optional_int(name: str, value: object, *, minimum: int = 1) -> int | None:
     """Do the same as ``check_int``, but allow None."""
     return None if value is None else check_int(name, value, minimum=minimum)
 
 
-def check_positive(name: str, value: Any, *, of: str = "", example: str = "0.1") -> float:
+def check_positive(name: str, value: object, *, of: str = "", example: str = "0.1") -> float:
     """Return ``value`` as a float, if it is above 0; ``of`` is the error's unit, such as " of seconds"."""
     number = _number(value)
     if not 0 < number < math.inf:
@@ -110,18 +110,23 @@ def check_text(
     raise ArgumentError(f"`{name}` must be {rule}.", received=describe(value), fix=fix)
 
 
-def check_seconds(name: str, value: Any, *, example: str = "60.0") -> float:
+def check_seconds(name: str, value: object, *, example: str = "60.0") -> float:
     """Return ``value`` as a float, if it is a number of seconds above 0."""
     return check_positive(name, value, of=" of seconds", example=example)
 
 
-def check_optional_seconds(name: str, value: Any) -> float | None:
+def check_optional_seconds(name: str, value: object) -> float | None:
     """Do the same as ``check_seconds``, but allow None."""
     return None if value is None else check_seconds(name, value)
 
 
 def argument(
-    check: Callable[..., Any], name: str, *limits: Any, default: Any, hidden: bool = False, **more_limits: Any
+    check: Callable[..., object],
+    name: str,
+    *limits: object,
+    default: object,
+    hidden: bool = False,
+    **more_limits: object,
 ) -> Any:
     """Make a field of an attrs class for a user argument, which ``check`` checks and converts."""
     return attrs.field(

@@ -13,7 +13,7 @@ _functions: list[Callable[[], Any]] = []
 _failed: list[bool] = []
 
 
-def register(function: Callable[[], Any]) -> Callable[[], Any]:
+def register(function: Callable[[], object]) -> Callable[[], Any]:
     """Call ``function`` when this process ends; functions that are registered later are called before it."""
     if not _functions:
         atexit.unregister(_exit_if_failed)
@@ -22,7 +22,7 @@ def register(function: Callable[[], Any]) -> Callable[[], Any]:
     return atexit.register(function)
 
 
-def unregister(function: Callable[[], Any]) -> None:
+def unregister(function: Callable[[], object]) -> None:
     """Do not call ``function`` when this process ends."""
     _functions[:] = [other for other in _functions if other != function]
     atexit.unregister(function)

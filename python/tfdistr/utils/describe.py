@@ -28,7 +28,7 @@ class ValueOfR:
         return self.words
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Describe a value, for the error that it is of the wrong kind.
 
     Example:
@@ -63,7 +63,7 @@ def call_text(name: str, options: Any) -> str:
     return f"{name}({', '.join(words)})"
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """Return a value as it is written in a call; "..." for an object that has no short form."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)

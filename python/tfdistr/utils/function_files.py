@@ -65,7 +65,7 @@ class PythonFunction(FunctionOfFile):
 
     CALL: ClassVar[str] = "python_function"
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         """Call the function. The first call in a process imports the file."""
         function = getattr(_module(self), self.name, None)
         if not callable(function):
@@ -107,7 +107,7 @@ def digest_of(file: str | os.PathLike[str]) -> str:
     return _digest(Path(file).read_bytes())
 
 
-def path_of(file: Any, kind: str, call: str) -> Path:
+def path_of(file: object, kind: str, call: str) -> Path:
     """Return the absolute path of a file that the user has named."""
     suffix = ".R" if " R " in f"{kind} " else ".py"
     fix = f'Pass the path of the file: {call}("model{suffix}", "build").'
@@ -120,7 +120,7 @@ def path_of(file: Any, kind: str, call: str) -> Path:
     return path
 
 
-def check_name(name: Any, call: str) -> None:
+def check_name(name: object, call: str) -> None:
     """Check the name of a function; ArgumentError if it is none."""
     if not isinstance(name, str) or not name:
         raise ArgumentError(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> Any:
     """Return the value of a metric as a number, or as a list of numbers."""
     return np.asarray(value, float).tolist()
 
 
-def numbered(name: str, value: Any) -> dict[str, float]:
+def numbered(name: str, value: object) -> dict[str, float]:
     """Return the numbers of a metric's value by names: several are ``f1_score[0]`` and so on."""
     values = np.asarray(value, float)
     return {
@@ -21,7 +21,7 @@ def numbered(name: str, value: Any) -> dict[str, float]:
     }
 
 
-def columns_of(history: Mapping[str, Sequence[Any]]) -> dict[str, list[float]]:
+def columns_of(history: Mapping[str, Sequence[object]]) -> dict[str, list[float]]:
     """Return a history with a column of numbers for each number of a metric."""
     columns: dict[str, list[float]] = {}
     for name, values in history.items():

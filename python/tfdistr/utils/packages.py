@@ -48,7 +48,7 @@ def _needed(module: str, what: str, fix: str) -> Any:
         raise ArgumentError(f"{what} needs {package}.", received=f"no {package}", fix=fix) from error
 
 
-def data_frame(rows: Any, columns: list[str]) -> Any:
+def data_frame(rows: object, columns: list[str]) -> Any:
     """Make a pandas data frame."""
     return _needed("pandas", "to_frame()", "pip install 'tfdistr[frame]'").DataFrame(rows, columns=columns)
 

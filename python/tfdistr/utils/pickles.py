@@ -26,7 +26,7 @@ _NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python 3.11 does not have
 _PIECE = 4 * 2**20  # bytes of an array that are copied at a time
 
 
-def save_value(value: Any, run_dir: str | os.PathLike[str], name: str) -> None:
+def save_value(value: object, run_dir: str | os.PathLike[str], name: str) -> None:
     """Write any value into ``run_dir``. All arrays in the value go into one separate file."""
     buffers: list[pickle.PickleBuffer] = []
     content = io.BytesIO()
@@ -95,7 +95,7 @@ def _pickler() -> type[pickle.Pickler]:
     import cloudpickle
 
     class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
-        def reducer_override(self, obj: Any) -> Any:
+        def reducer_override(self, obj: object) -> Any:
             if type(obj) is np.ndarray and not obj.flags.c_contiguous and not obj.dtype.hasobject:
                 stand_in = _ByRows()
                 stand_in.array = obj
@@ -121,7 +121,7 @@ def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
         yield np.ascontiguousarray(array[first : first + size]).data.cast("B")
 
 
-def _refused(value: Any) -> str:
+def _refused(value: object) -> str:
     """Describe the first object of a list that cannot be pickled. R sends a list of objects."""
     for item in value if isinstance(value, list) else ():
         if not can_be_pickled(item):
@@ -130,7 +130,7 @@ def _refused(value: Any) -> str:
     return ""
 
 
-def can_be_pickled(value: Any) -> bool:
+def can_be_pickled(value: object) -> bool:
     """Return whether other processes can have a value."""
     import cloudpickle
 

@@ -34,7 +34,9 @@ def quiet_tensorflow() -> None:
 class _Finder:
     """The finder of TensorFlow: it finds what others find, and makes its loading quiet."""
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)

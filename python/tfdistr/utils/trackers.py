@@ -19,12 +19,12 @@ log = logging.getLogger("tfdistr")
 _LIBRARIES = ("mlflow", "tensorboard", "wandb")
 
 
-def of_tracker(callback: Any) -> bool:
+def of_tracker(callback: object) -> bool:
     """Return whether a callback's class, or a class from which it inherits, is one of a tracker's library."""
     return any(kind.__module__.partition(".")[0] in _LIBRARIES for kind in type(callback).__mro__)
 
 
-def check_not_sent(callbacks: Any) -> None:
+def check_not_sent(callbacks: object) -> None:
     """Refuse a tracker's callback that would be sent to the workers: its run would stay here."""
     for callback in callbacks if isinstance(callbacks, list | tuple) else ():
         if of_tracker(callback):

@@ -114,7 +114,7 @@ def labels(pods: Pods) -> dict[str, str]:
     return {"app.kubernetes.io/name": "tfdistr", "app.kubernetes.io/instance": pods.name}
 
 
-def _object(version: str, kind: str, pods: Pods, **members: Any) -> Manifest:
+def _object(version: str, kind: str, pods: Pods, **members: object) -> Manifest:
     metadata = {"name": pods.name, "labels": labels(pods)}
     if pods.namespace is not None:
         metadata["namespace"] = pods.namespace

@@ -85,7 +85,7 @@ def _failure(run_dir: str, index: int) -> dict[str, Any]:
     return dict(reports[-1]) if reports else {}
 
 
-def message(failed: Mapping[str, Any], status: int) -> str:
+def message(failed: Mapping[str, object], status: int) -> str:
     """The message of a container, as JSON that Kubernetes does not cut: the report, and the exit status."""
     said = {"exit_code": status, **{name: failed[name] for name in
             ("time", "error_type", "language", "peer") if name in failed}}  # fmt: skip
@@ -99,7 +99,7 @@ def message(failed: Mapping[str, Any], status: int) -> str:
     return text
 
 
-def _status_of_pod(status: int, failed: Mapping[str, Any]) -> int:
+def _status_of_pod(status: int, failed: Mapping[str, object]) -> int:
     if failed.get("peer"):
         return PEER_STATUS
     if status == PEER_STATUS:  # the script's own: it must count

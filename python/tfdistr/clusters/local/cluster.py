@@ -228,7 +228,7 @@ def local_cluster(
     return cluster
 
 
-def local_cluster_of_r(*arguments: Any, **options: Any) -> LocalCluster:
+def local_cluster_of_r(*arguments: object, **options: object) -> LocalCluster:
     """Describe a cluster as `local_cluster` does, and start the fork server of R workers."""
     cluster = describe_local_cluster(*arguments, **options)
     cluster.warm_up(r_worker_command(), environment_of_r_worker())
@@ -256,7 +256,7 @@ def describe_local_cluster(
     return LocalCluster(workers=count, env=env, gpus_per_worker=each, gpus=gpus, fewest=fewest, **options)
 
 
-def _check_range(workers: Sequence[Any]) -> tuple[int, int]:
+def _check_range(workers: Sequence[object]) -> tuple[int, int]:
     numbers = [check_int("workers", number) for number in workers]
     if numbers[0] > numbers[1]:
         raise ArgumentError(

@@ -230,7 +230,7 @@ def ray_cluster(
     resources_per_worker: Mapping[str, float] | None = None,
     address: str | None = None,
     placement_strategy: str = "SPREAD",
-    runtime_env: Mapping[str, Any] | None = None,
+    runtime_env: Mapping[str, object] | None = None,
     cores_per_worker: int | None = None,
     gpus_per_worker: float | None = None,
     env: Mapping[str, str] | None = None,

@@ -53,7 +53,7 @@ class EndedError(Exception):
 class RefusedError(Exception):
     """The refusal to start the job; the fields have the reason."""
 
-    def __init__(self, kind: str, **fields: Any) -> None:
+    def __init__(self, kind: str, **fields: object) -> None:
         super().__init__(kind)
         self.fields = {"refused": kind, **fields}
 

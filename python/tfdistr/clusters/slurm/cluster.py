@@ -297,7 +297,7 @@ def slurm_cluster(
     partition: str | None = None,
     time: str | None = None,
     account: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     setup: str | Sequence[str] | None = None,
     template: str | None = None,
     cores_per_worker: int | None = None,

@@ -173,7 +173,7 @@ class Talks:
             except OSError as error:
                 raise self.error(f"{self._name(rank)} has exited") from error
 
-    def _expect(self, rank: int, kinds: Mapping[str, Callable[[str], Any]]) -> Any:
+    def _expect(self, rank: int, kinds: Mapping[str, Callable[[str], object]]) -> Any:
         """Wait for a line of a worker, and read it with the function for the words with which it begins."""
         try:
             line = self._line(rank)

@@ -223,7 +223,7 @@ def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.D
     if _is_all(shares, own):
         return batches
 
-    def rows(*batch: Any) -> Any:
+    def rows(*batch: object) -> Any:
         # map() passes the components of a tuple one by one, but other structures whole.
         whole = batch if isinstance(batches.element_spec, tuple) else batch[0]
         assert_rows(whole)
@@ -232,7 +232,7 @@ def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.D
     return batches.map(rows)
 
 
-def take_rows(batch: Any, shares: int, own: Own) -> Any:
+def take_rows(batch: object, shares: int, own: Own) -> Any:
     """Take the rows of one worker from every tensor of a nested ``batch``; see ``bounds``."""
 
     def of_worker(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -306,7 +306,7 @@ def check_parts(dataset: tf.data.Dataset, again: Callable[[], tf.data.Dataset] |
         check_rows(found)
 
 
-def check_rows(batches: Sequence[Any]) -> None:
+def check_rows(batches: Sequence[object]) -> None:
     """Refuse batches of arrays or tensors that cannot be split by rows.
 
     Each batch is one graph if a part has as many columns as rows, in batches of different sizes.
@@ -325,7 +325,7 @@ def check_rows(batches: Sequence[Any]) -> None:
             raise DataShardError(_RULE, received=received, fix=_FIX)
 
 
-def assert_rows(batch: Any) -> None:
+def assert_rows(batch: object) -> None:
     """Refuse a batch of tensors, within a graph, whose parts have different numbers of rows."""
     parts = _named(batch)
     first_name, first = parts[0]
@@ -340,7 +340,7 @@ def _different(sizes: Mapping[str, int | None]) -> DataShardError:
     return DataShardError(_RULE, received=described, fix=_FIX)
 
 
-def _named(batch: Any) -> list[tuple[str, Any]]:
+def _named(batch: object) -> list[tuple[str, Any]]:
     """Return the parts of ``x``, ``(x, y)`` or ``(x, y, sample_weight)`` with their names."""
     parts = batch if isinstance(batch, tuple) else (batch,)
     pairs = zip(("x", "y", "sample_weight"), parts, strict=False)
@@ -353,7 +353,7 @@ def _rows(part: Any) -> int:
     return int(part.shape[0])
 
 
-def _count(part: Any) -> tf.Tensor:
+def _count(part: object) -> tf.Tensor:
     if isinstance(part, tf.RaggedTensor):
         return tf.cast(part.nrows(), tf.int64)
     return part.dense_shape[0] if isinstance(part, tf.SparseTensor) else tf.shape(part, tf.int64)[0]

@@ -95,7 +95,7 @@ class GivenBatches:
 
     gives_batches = True
 
-    def __init__(self, batches: keras.utils.PyDataset | Iterator[Any], name: str) -> None:
+    def __init__(self, batches: keras.utils.PyDataset | Iterator[object], name: str) -> None:
         self._batches, self._name = batches, name
         if is_py_dataset(batches):
             count_batches(batches, name)
@@ -117,7 +117,7 @@ class GivenBatches:
 class Pull:
     """An R function that returns the next batch at each call, and None at the end of a pass."""
 
-    def __init__(self, first: Any, more: Callable[[], Any]) -> None:
+    def __init__(self, first: object, more: Callable[[], object]) -> None:
         self._waiting = [first]
         self._more = more
 
@@ -136,7 +136,7 @@ def needs_steps(name: str, argument: str | None = None) -> ArgumentError:
     )
 
 
-def is_py_dataset(value: Any) -> bool:
+def is_py_dataset(value: object) -> bool:
     """Return whether a value is a ``keras.utils.PyDataset``."""
     keras = sys.modules.get("keras")  # it has been imported where there is one
     return keras is not None and isinstance(value, keras.utils.PyDataset)

@@ -42,7 +42,7 @@ class FedBatches:
     """
 
     def __init__(
-        self, one_pass: Callable[[int], Iterator[Any]], context: WorkerContext, *, endless: bool,
+        self, one_pass: Callable[[int], Iterator[object]], context: WorkerContext, *, endless: bool,
         skipped: int = 0, first: int = 0, name: str = "x", form: Form | None = None,
     ) -> None:  # fmt: skip
         self._name, self._given = name, form or Form()
@@ -102,16 +102,16 @@ class FedBatches:
         """Return this worker's rows of the first batch."""
         return self._rows_of(self.example)
 
-    def _own(self, batch: Any) -> Any:
+    def _own(self, batch: object) -> Any:
         if self._place[0] > 1:
             check_rows([batch])
         return self._rows_of(self._tensors(batch))
 
-    def _rows_of(self, tensors: Any) -> Any:
+    def _rows_of(self, tensors: object) -> Any:
         shares, own = self._place
         return tensors if shares == 1 else take_rows(tensors, shares, own)
 
-    def _tensors(self, batch: Any) -> Any:
+    def _tensors(self, batch: object) -> Any:
         return tf.nest.map_structure(
             lambda array, spec: tf.constant(array, spec.dtype), batch, self.element_spec
         )
@@ -172,7 +172,7 @@ def _numpy(value: Any) -> Any:
     return as_arrays(value, "x")
 
 
-def _summary(batch: Any) -> list[float]:
+def _summary(batch: object) -> list[float]:
     """Return a number for each of the first rows of a batch: the mean size of its values."""
 
     def of_row(row: Array) -> float:

@@ -49,7 +49,7 @@ class Batches:
     """A worker's batches in NumPy arrays, from the arrays of indices. Any step is available directly."""
 
     def __init__(
-        self, take: Callable[[Array], Any], order: Order, shares: int, own: Own, *, ahead: bool = False
+        self, take: Callable[[Array], object], order: Order, shares: int, own: Own, *, ahead: bool = False
     ) -> None:
         self._take, self._order, self.ahead = take, order, ahead
         self._shares, self._own = shares, own

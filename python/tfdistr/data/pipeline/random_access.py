@@ -102,7 +102,7 @@ def _example(node: tf.data.Dataset) -> Example | None:
 
 
 def one_by_one(
-    values: tf.Tensor, function: Callable[[tf.Tensor], Any], specs: Specs, parallel: int | None = None
+    values: tf.Tensor, function: Callable[[tf.Tensor], object], specs: Specs, parallel: int | None = None
 ) -> Any:
     """Make the batch of ``function(value)`` for every value of a vector, which may be empty."""
 
@@ -125,7 +125,7 @@ def specs_of(dataset: tf.data.Dataset) -> Specs:
 
 
 def batched(
-    examples: tf.data.Dataset, size: Any, ragged: bool, drop_remainder: bool = False
+    examples: tf.data.Dataset, size: object, ragged: bool, drop_remainder: bool = False
 ) -> tf.data.Dataset:
     """Make batches of examples. If ``ragged``, parts with unknown sizes are ragged in the batches."""
     make = examples.ragged_batch if ragged else examples.batch
@@ -137,21 +137,21 @@ def is_ragged(dataset: tf.data.Dataset) -> bool:
     return any(has_ragged(node.element_spec) for node in tf_internals.walk_pipeline(dataset))
 
 
-def has_ragged(specs: Any) -> bool:
+def has_ragged(specs: object) -> bool:
     """Return whether nested types have a ragged part."""
     return any(isinstance(spec, tf.RaggedTensorSpec) for spec in tf.nest.flatten(specs))
 
 
-def keep_spec(examples: tf.data.Dataset, spec: Any) -> tf.data.Dataset:
+def keep_spec(examples: tf.data.Dataset, spec: object) -> tf.data.Dataset:
     """Give examples the type ``spec`` again: a function sees ragged rows as tensors, and returns tensors."""
     if not has_ragged(spec) or examples.element_spec == spec:
         return examples
 
-    def as_batch_of_one(*example: Any) -> Any:
+    def as_batch_of_one(*example: object) -> Any:
         value = example if isinstance(spec, tuple) else example[0]
         return tf.nest.map_structure(one, spec, value)
 
-    def one(part: Any, value: Any) -> Any:
+    def one(part: object, value: object) -> Any:
         if isinstance(value, tf.SparseTensor):
             return tf.sparse.expand_dims(value, 0)
         row = tf.expand_dims(value, 0)

@@ -68,12 +68,12 @@ def shuffled(dataset: tf.data.Dataset, buffer: int, seed: int, number: tf.Tensor
 
 
 def own_examples(
-    dataset: tf.data.Dataset, order: Order, shares: int, own: Own, skipped: Any
+    dataset: tf.data.Dataset, order: Order, shares: int, own: Own, skipped: object
 ) -> tf.data.Dataset:
     """Take a worker's examples from one pass, without the batches before ``skipped``; see ``bounds``."""
     size = tf.constant(order.batch_size, tf.int64)
 
-    def is_own(position: tf.Tensor, *_: Any) -> tf.Tensor:
+    def is_own(position: tf.Tensor, *_: object) -> tf.Tensor:
         first, end = bounds(order.rows(position // size), shares, own)
         row = position % size
         return (row >= first) & (row < end)
@@ -122,7 +122,7 @@ def count(dataset: tf.data.Dataset) -> int:
     return int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *_: n + 1))
 
 
-def _once(value: Callable[[], Any]) -> tf.data.Dataset:
+def _once(value: Callable[[], object]) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(0).map(lambda _: value())
 
 

@@ -343,7 +343,7 @@ def _refuse_examples(dataset: tf.data.Dataset, name: str) -> None:
         )
 
 
-def _first_sides(specs: Any) -> set[Any]:
+def _first_sides(specs: object) -> set[Any]:
     """Return the first dimensions of nested types; None for those that are not known, () for numbers."""
     shapes = [spec.shape for spec in tf.nest.flatten(specs) if hasattr(spec, "shape")]
     return {None if shape.rank is None else shape[0] if shape.rank else () for shape in shapes}
@@ -359,7 +359,7 @@ def _not_ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.with_options(options)
 
 
-def _takes_context(function: Callable[..., Any]) -> bool:
+def _takes_context(function: Callable[..., object]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

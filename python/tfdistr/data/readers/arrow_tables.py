@@ -56,7 +56,7 @@ class ColumnForm:
         return lists + ("text" if self.is_text else self.kind.name)
 
 
-def form_of(column: Any, where: str) -> ColumnForm:
+def form_of(column: object, where: str) -> ColumnForm:
     """Return the form of a column."""
     import pyarrow as pa
 
@@ -175,14 +175,14 @@ def _check_there(column: Any, in_row: int, refuse: Refuse) -> None:
         raise refuse(int(np.flatnonzero(column.is_null())[0]) // in_row, None)
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: object) -> bool:
     import pyarrow as pa
 
     tests = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
     return any(test(kind) for test in tests) or _is_view(kind)
 
 
-def _is_view(kind: Any) -> bool:
+def _is_view(kind: object) -> bool:
     """Return whether values are text or bytes in polars's form."""
     import pyarrow as pa
 
@@ -199,7 +199,7 @@ def _is_image(kind: Any) -> bool:
     return place >= 0 and _is_text(kind[place].type)
 
 
-def from_arrow(value: Any, name: str) -> Any:
+def from_arrow(value: object, name: str) -> Any:
     """Return an Arrow table as a ``pyarrow.Table``, a column as a ``pyarrow.ChunkedArray``, else None.
 
     A stream is read to its end, once.
@@ -246,7 +246,7 @@ def from_address(address: str, name: str) -> Any:
     return from_arrow(_Stream(int(address)), name)
 
 
-def is_arrow(value: Any, kind: str) -> bool:
+def is_arrow(value: object, kind: str) -> bool:
     """Return whether a value is of a class of pyarrow, "Table" or "ChunkedArray"."""
     pyarrow = sys.modules.get("pyarrow")  # it has been imported where there is a table
     return pyarrow is not None and isinstance(value, getattr(pyarrow, kind))
@@ -279,7 +279,7 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> Array:
     return numbers_of(values, shape_of(form, values, refuse), refuse)
 
 
-def refuse_dataset(value: Any, name: str) -> None:
+def refuse_dataset(value: object, name: str) -> None:
     """Refuse a data set of pyarrow, and those of Hugging Face that are no table."""
     refused = {
         "pyarrow.dataset": (

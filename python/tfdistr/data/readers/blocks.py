@@ -93,7 +93,7 @@ class Blocks(ABC):
 class Single(Blocks):
     """Examples that are read one by one, or ``together`` in blocks."""
 
-    def __init__(self, structure: tuple[Any, ...], examples: int, together: int = 1) -> None:
+    def __init__(self, structure: tuple[object, ...], examples: int, together: int = 1) -> None:
         self.structure = structure
         self.ends = np.minimum(np.arange(together, examples + together, together), examples)
 

@@ -64,7 +64,7 @@ First = Callable[[str], "tuple[Where, Any] | None"]
 class Column:
     """A column of the files, and its conversion. ``first`` reads its first rows, for lists and images."""
 
-    def __init__(self, name: str, kind: Any, path: str, wanted: Wanted, first: First) -> None:
+    def __init__(self, name: str, kind: object, path: str, wanted: Wanted, first: First) -> None:
         self.name, self.form = name, form_of(kind, f"column {name!r} of {path}")
         self._fill = wanted.fill.get(name) if isinstance(wanted.fill, Mapping) else wanted.fill
         if isinstance(wanted.fill, Mapping) and self._fill is not None:
@@ -124,7 +124,7 @@ class Column:
             return values
         return values.fill_null(self._scalar(values.type))
 
-    def _scalar(self, kind: Any) -> Any:
+    def _scalar(self, kind: object) -> Any:
         """Return what stands for missing values, as an Arrow value."""
         import pyarrow as pa
 
@@ -238,7 +238,7 @@ class FileColumns:
                     fix="Write the files with one schema.",
                 )
 
-    def arrays(self, table: Any, where: Where) -> list[Array]:
+    def arrays(self, table: object, where: Where) -> list[Array]:
         """Convert a table or a record batch, but leave images as bytes."""
         return [array for part in self._parts for array in part.arrays(table, where)]
 
@@ -285,7 +285,7 @@ def _check_names(features: Sequence[str], target: Sequence[str], schema: Any, pa
         )
 
 
-def _check_fill(fill: Mapping[str, Any], names: Sequence[str]) -> None:
+def _check_fill(fill: Mapping[str, object], names: Sequence[str]) -> None:
     unknown = next((name for name in fill if name not in names), None)
     if unknown is not None:
         raise ArgumentError(

@@ -116,14 +116,14 @@ class Format:
     find: Callable[[Any], tuple[str, ...]] | None = None
     prepare: Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]] | None = None
 
-    def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, Any]) -> Blocks:
+    def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, object]) -> Blocks:
         """Open files, whose sizes are empty if they are not known."""
         module, name = self.reader
         reader: Callable[..., Blocks] = getattr(import_module(f"tfdistr.data.readers.{module}"), name)
         return reader(files, sizes, **options)
 
 
-def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDataset:
+def describe_files(name: str, files: object = None, **arguments: object) -> FileDataset:
     """Describe a data set in files; see ``load_dataset()``."""
     kind = FORMATS[name]
     options = kind.options(**arguments)
@@ -145,7 +145,7 @@ def describe_files(name: str, files: Any = None, **arguments: Any) -> FileDatase
 
 
 def table_options(
-    features: Any = None, target: Any = None, fill: Any = None, matrix: Any = None
+    features: object = None, target: object = None, fill: object = None, matrix: object = None
 ) -> dict[str, Any]:
     """Check the arguments of the formats of tables."""
     if fill is not None and not isinstance(fill, Mapping | bool | int | float | str):
@@ -162,7 +162,9 @@ def table_options(
     }
 
 
-def _image_table_options(image_size: Any = None, color_mode: Any = None, **arguments: Any) -> dict[str, Any]:
+def _image_table_options(
+    image_size: object = None, color_mode: object = None, **arguments: object
+) -> dict[str, Any]:
     given = {"image_size": image_size, "color_mode": color_mode}
     checked = image_options(**given)
     return {
@@ -171,7 +173,7 @@ def _image_table_options(image_size: Any = None, color_mode: Any = None, **argum
     }
 
 
-def _names(argument: str, names: Any) -> tuple[str, ...]:
+def _names(argument: str, names: object) -> tuple[str, ...]:
     listed = [names] if isinstance(names, str) else names
     if not isinstance(listed, list | tuple) or not all(isinstance(one, str) and one for one in listed):
         raise ArgumentError(
@@ -189,7 +191,7 @@ def _names(argument: str, names: Any) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value in a form for both languages: an R whole number is a double."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
@@ -213,7 +215,7 @@ def _decoded(value: bytes) -> str | bytes:
         return value
 
 
-def _csv_options(delimiter: Any = None, **arguments: Any) -> dict[str, Any]:
+def _csv_options(delimiter: object = None, **arguments: object) -> dict[str, Any]:
     if delimiter is not None and not (isinstance(delimiter, str) and len(delimiter) == 1):
         raise ArgumentError(
             "`delimiter` must be the character between two values.",

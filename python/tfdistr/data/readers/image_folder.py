@@ -70,7 +70,7 @@ class Images:
             )
         return array
 
-    def in_graph(self, data: Any) -> Any:
+    def in_graph(self, data: object) -> Any:
         """Decode a vector of images in a graph. An invalid image is a TensorFlow error."""
         import tensorflow as tf
 
@@ -82,7 +82,7 @@ class Images:
 
         return tf.map_fn(one, data, fn_output_signature=tf.TensorSpec(leaf.shape, leaf.kind))
 
-    def _decoded(self, data: Any) -> Any:
+    def _decoded(self, data: object) -> Any:
         import tensorflow as tf
 
         image = tf.io.decode_image(data, self._channels, expand_animations=False)
@@ -90,7 +90,7 @@ class Images:
         return tf.image.resize(image, self._size) if self._size else image
 
 
-def image_options(image_size: Any = None, color_mode: Any = None) -> dict[str, Any]:
+def image_options(image_size: object = None, color_mode: object = None) -> dict[str, Any]:
     """Check the arguments of images."""
     if image_size is not None:
         if not isinstance(image_size, list | tuple) or len(image_size) != 2:
@@ -175,7 +175,7 @@ class ImageFolder(Single):
         return data, path
 
 
-def find_folder(files: Any) -> tuple[str, ...]:
+def find_folder(files: object) -> tuple[str, ...]:
     """Return the absolute path of the folder."""
     if not isinstance(files, str | os.PathLike) or not os.path.isdir(files):
         raise ArgumentError(

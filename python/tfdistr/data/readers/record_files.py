@@ -174,7 +174,7 @@ class Examples(Single):
             ) from error
 
 
-def example_options(features: Any = None, target: Any = None) -> dict[str, Any]:
+def example_options(features: object = None, target: object = None) -> dict[str, Any]:
     """Check the arguments of files of examples. Return them without TensorFlow objects."""
     if not isinstance(features, Mapping) or not features or not all(isinstance(n, str) for n in features):
         raise ArgumentError(
@@ -200,7 +200,7 @@ def example_options(features: Any = None, target: Any = None) -> dict[str, Any]:
     return {"features": plain, "target": targets}
 
 
-def _feature(name: str, value: Any) -> dict[str, Any]:
+def _feature(name: str, value: object) -> dict[str, Any]:
     """Return the plain form of a ``tf.io.FixedLenFeature``, of a dictionary, or of the name of a type."""
     if hasattr(value, "dtype") and hasattr(value, "default_value") and hasattr(value, "shape"):
         value = {"shape": list(value.shape), "dtype": value.dtype, "default": value.default_value}

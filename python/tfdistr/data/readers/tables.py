@@ -154,7 +154,7 @@ class ParquetTables(Tables):
         return schema, parts
 
     @staticmethod
-    def _row_group(path: str, metadata: Any, group: int, names: Sequence[str], most: int) -> Iterator[Any]:
+    def _row_group(path: str, metadata: object, group: int, names: Sequence[str], most: int) -> Iterator[Any]:
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(path, metadata=metadata) as file:
@@ -236,7 +236,7 @@ class CsvTables(Tables):
 
     def __init__(
         self, files: Sequence[str], sizes: Sequence[int], *, delimiter: str, types: Mapping[str, str],
-        rows: Sequence[int], **wanted: Any,
+        rows: Sequence[int], **wanted: object,
     ) -> None:  # fmt: skip
         self._delimiter, self._types = delimiter, types
         self._rows = dict(zip(files, rows, strict=True))
@@ -317,7 +317,7 @@ def _text_rows(
         yield from reader
 
 
-def _reader(path: str, delimiter: str, **convert: Any) -> Any:
+def _reader(path: str, delimiter: str, **convert: object) -> Any:
     from pyarrow import csv
 
     return csv.open_csv(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.strategies.base import STRATEGIES, Strategy
@@ -30,7 +30,7 @@ for each in (MultiWorkerMirrored, Mirrored, OneDevice, ParameterServer, ModelPar
     STRATEGIES[each.name] = each
 
 
-def as_strategy(strategy: Any) -> Strategy:
+def as_strategy(strategy: object) -> Strategy:
     """Return the strategy that a user has passed: an object, or its name."""
     if isinstance(strategy, Strategy):
         return strategy
@@ -46,7 +46,7 @@ def as_strategy(strategy: Any) -> Strategy:
     return chosen()
 
 
-def make_strategy(name: str = "multi_worker_mirrored", **options: Any) -> tf.distribute.Strategy:
+def make_strategy(name: str = "multi_worker_mirrored", **options: object) -> tf.distribute.Strategy:
     """Make a strategy by its name.
 
     Make it on every worker, before anything else uses TensorFlow. The cluster is in TF_CONFIG. Without

@@ -133,7 +133,7 @@ class Strategy:
         return {**job.options, **{name: getattr(job, name) for name in cls.of_job}}
 
     @classmethod
-    def make(cls, **arguments: Any) -> Any:
+    def make(cls, **arguments: object) -> Any:
         """Make the strategy of this process."""
         module, attribute = cls.maker
         made = getattr(importlib.import_module(f"tfdistr.{module}"), attribute)
@@ -223,7 +223,7 @@ class Strategy:
             fix=f"Change the cluster, or pass a strategy that fits it: {', '.join(fitting)}.",
         )
 
-    def _check_cluster(self, cluster: Any) -> None:
+    def _check_cluster(self, cluster: object) -> None:
         if not isinstance(cluster, Cluster):
             raise ArgumentError(
                 "`cluster` must be what local_cluster() or another function of clusters returns, or be left "

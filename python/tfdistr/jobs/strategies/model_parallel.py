@@ -100,6 +100,6 @@ def model_parallel(
     )
 
 
-def with_placement(strategy: ModelParallel, placement: Any) -> ModelParallel:
+def with_placement(strategy: ModelParallel, placement: object) -> ModelParallel:
     """Return the strategy with another placement: R passes its function to the workers by name."""
     return attrs.evolve(strategy, placement=placement)

@@ -72,7 +72,7 @@ def check_batch(
     extended: OneReplica,
     model: keras.Model,
     look: Look,
-    weigh: Callable[[Any], Any] | None = None,
+    weigh: Callable[[Any], object] | None = None,
     *,
     kind: str = "train",
     alone: bool = True,
@@ -120,7 +120,7 @@ class _Check:
         #: Whether a step draws with Keras's global generator of random numbers.
         self.by_common_seeds = False
 
-    def run(self, look: Look, weigh: Callable[[Any], Any] | None) -> None:
+    def run(self, look: Look, weigh: Callable[[Any], object] | None) -> None:
         """Check the model, and log the result on the chief."""
         self._parts = self._exchanged(unproved_parts(self._model))[0]
         if not self._parts:
@@ -141,7 +141,7 @@ class _Check:
                 ABOUT_BATCH,
             )
 
-    def _exchanged(self, note: Any) -> list[Any]:
+    def _exchanged(self, note: object) -> list[Any]:
         return exchanged(self._extended.collectives, note)
 
     def _all_can(self, reason: str | None) -> None:
@@ -150,7 +150,7 @@ class _Check:
         if reasons:
             raise _NotPossibleError(reasons[0])
 
-    def _rows(self, look: Look, weigh: Callable[[Any], Any] | None) -> tuple[Any, Any]:
+    def _rows(self, look: Look, weigh: Callable[[Any], object] | None) -> tuple[Any, Any]:
         """Return the batches of the check, and this worker's parts of them, as ``StepProbe`` takes them.
 
         All workers have as many rows, but in further steps the last one has one less.
@@ -283,7 +283,7 @@ class _Check:
                 "step).", ", ".join(new), -(-per_row * self._batch // 1024), extra=NOTE,
             )  # fmt: skip
 
-    def _say(self, message: str, kind: Mapping[str, Any]) -> None:
+    def _say(self, message: str, kind: Mapping[str, object]) -> None:
         """Log a message on the chief; it is also a difference of the result."""
         if self._extended.is_chief:
             log.warning("%s", message, extra=kind)

@@ -36,7 +36,7 @@ class ReplicaStep:
         count: Number of replicas.
     """
 
-    def __init__(self, weights: Weights, present: tf.Tensor | None, index: Any, count: int) -> None:
+    def __init__(self, weights: Weights, present: tf.Tensor | None, index: object, count: int) -> None:
         self.weights = weights
         self._present = present
         self._index, self._count = index, count
@@ -62,16 +62,16 @@ class ReplicaStep:
                 check_no_strange_optimizer(error)
                 raise
 
-    def enclose(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def enclose(self, fn: Callable[..., object]) -> Callable[..., Any]:
         """Return a function for the replica that calls ``fn`` within the step."""
 
-        def enclosed(*args: Any, **kwargs: Any) -> Any:
+        def enclosed(*args: object, **kwargs: object) -> Any:
             with self.entered():
                 return fn(*args, **kwargs)
 
         return enclosed
 
-    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+    def all_reduce(self, reduce_op: object, value: object, options: object = None) -> Any:
         """Call ``tf.distribute.ReplicaContext.all_reduce``; its gradient weights replicas by their rows.
 
         The gradient of a sum over replicas is the sum of the replicas' gradients. If a step weighs its
@@ -163,7 +163,9 @@ def sums_from_tapes() -> Iterator[None]:
     """
     of_tape = tf.GradientTape.gradient
 
-    def gradient(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+    def gradient(
+        tape: tf.GradientTape, target: object, sources: object, *args: object, **kwargs: object
+    ) -> Any:
         step = current_step()  # of the replica on this thread
         tapes = step.weights.tapes if step else None
         if step is None or tapes is None:
@@ -183,7 +185,7 @@ def sums_from_tapes() -> Iterator[None]:
 def _without_sums(name: str) -> Callable[..., Any]:
     method = getattr(tf.GradientTape, name)
 
-    def unsummed(tape: tf.GradientTape, *args: Any, **kwargs: Any) -> Any:
+    def unsummed(tape: tf.GradientTape, *args: object, **kwargs: object) -> Any:
         step = current_step()
         tapes = step.weights.tapes if step else None
         with tapes.paused(f"tape.{name}()") if tapes else contextlib.nullcontext():
@@ -213,7 +215,7 @@ class NoPeers:
         """Return the part of the examples that the replica has: all of them."""
         return tf.ones([], tf.float64)
 
-    def all_reduce(self, op: Any, tensors: Sequence[Any], dtype: Any = None) -> list[Any]:
+    def all_reduce(self, op: object, tensors: Sequence[object], dtype: object = None) -> list[Any]:
         """Return the replica's tensors."""
         return list(tensors)
 
@@ -225,7 +227,7 @@ def scale(value: Any, factor: tf.Tensor) -> Any:
     return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))
 
 
-def gather(value: Any) -> tf.Tensor:
+def gather(value: object) -> tf.Tensor:
     """Gather the rows of all workers.
 
     For a loss that compares the examples of a batch with each other: a contrastive loss (SimCLR, CLIP), a
@@ -284,7 +286,7 @@ def _sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
 ROWS_OF_ALL = tf_internals.RowsOfAll(gather, _sum_over_replicas)
 
 
-def _rows(value: Any) -> tf.Tensor:
+def _rows(value: object) -> tf.Tensor:
     dense = not isinstance(value, tf.RaggedTensor | tf.SparseTensor | tf.IndexedSlices)
     try:
         tensor = tf.convert_to_tensor(value) if dense else None

@@ -20,7 +20,7 @@ from tfdistr.strategies.exact.tape_sums import OfSum, TapeSums, current_graph
 
 @contextlib.contextmanager
 def exact_step(
-    extended: OneReplica, collectives: Collectives, model: keras.Model, data: Any
+    extended: OneReplica, collectives: Collectives, model: keras.Model, data: object
 ) -> Iterator[tuple[Any, ReplicaStep]]:
     """Run one step on a local batch, which may be shorter than the batches of the peers, or empty.
 
@@ -75,9 +75,9 @@ def run_exactly(
     extended: OneReplica,
     collectives: Collectives,
     model: keras.Model,
-    fn: Callable[..., Any],
-    data: Any,
-    run: Callable[[Callable[..., Any], Any], Any],
+    fn: Callable[..., object],
+    data: object,
+    run: Callable[[Callable[..., Any], Any], object],
 ) -> Any:
     """Return the logs of a step on the global batch.
 
@@ -100,9 +100,9 @@ def predict_exactly(
     extended: OneReplica,
     collectives: Collectives,
     model: keras.Model,
-    fn: Callable[..., Any],
-    data: Any,
-    run: Callable[[Callable[..., Any], Any], Any],
+    fn: Callable[..., object],
+    data: object,
+    run: Callable[[Callable[..., Any], Any], object],
 ) -> Any:
     """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows.
 
@@ -155,7 +155,7 @@ class Peers(Protocol):
     def all_reduce(
         self,
         op: tf.distribute.ReduceOp,
-        tensors: Sequence[Any],
+        tensors: Sequence[object],
         dtype: tf.DType | None = None,
         *,
         add_rows: bool = False,
@@ -264,13 +264,13 @@ class MeanOverExamples:
         pairs = zip(gradients, summed, strict=True)
         return own([g if done or g is None else next(sums) for g, done in pairs], variables)
 
-    def weigh(self, gradients: Sequence[Any]) -> list[Any]:
+    def weigh(self, gradients: Sequence[object]) -> list[Any]:
         """Weight gradients, unless their loss was weighted."""
         if self.loss_is_weighted:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
 
-    def _as_of_mean(self, gradients: Sequence[Any], of_sum: OfSum) -> list[Any]:
+    def _as_of_mean(self, gradients: Sequence[object], of_sum: OfSum) -> list[Any]:
         """Return gradients that ``weigh`` turns into parts of the gradient of the whole batch."""
         if of_sum is False:
             return list(gradients)
@@ -278,7 +278,7 @@ class MeanOverExamples:
         inverse = tf.where(of_sum, tf.math.divide_no_nan(one, self.weight()), one)
         return [scale(gradient, inverse) for gradient in gradients]
 
-    def _reduce(self, gradients: Sequence[Any], of_sum: OfSum = False) -> list[Any]:
+    def _reduce(self, gradients: Sequence[object], of_sum: OfSum = False) -> list[Any]:
         """Sum the gradients over the workers, each with its weight, and the loss with the first of them."""
         losses = self._trace.take_loss() if self._trace else []
         apart = bool(losses) and self._replica.gradient_dtype is not None  # too few digits for a loss
@@ -287,7 +287,7 @@ class MeanOverExamples:
             self._trace.note_loss(self._sum(self.weigh(losses))[0] if apart else sums.pop())
         return sums
 
-    def _weighted_sums(self, gradients: Sequence[Any], of_sum: OfSum) -> list[Any]:
+    def _weighted_sums(self, gradients: Sequence[object], of_sum: OfSum) -> list[Any]:
         """Sum gradients over the workers, each with its weight, but those of a sum over the rows."""
         if isinstance(of_sum, tf.Tensor):
             factor = tf.where(of_sum, tf.ones([], tf.float64), self.weight())
@@ -310,15 +310,15 @@ class MeanOverExamples:
         return [scale(g, 1.0 / tf.cast(total, tf.float64)) for g in sums]
 
     def _sum(
-        self, tensors: Sequence[Any], dtype: tf.DType | None = None, add_rows: bool = False
+        self, tensors: Sequence[object], dtype: tf.DType | None = None, add_rows: bool = False
     ) -> list[Any]:
         return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype, add_rows=add_rows)
 
 
-def at_least_one(data: Any, examples: tf.Tensor) -> Any:
+def at_least_one(data: object, examples: tf.Tensor) -> Any:
     """Return ``data``, or one row of zeros if it has no rows: some kernels (convolutions) fail on no rows."""
 
-    def pad(value: Any) -> Any:
+    def pad(value: object) -> Any:
         if isinstance(value, tf.RaggedTensor):
             splits = value.row_splits
             padded = tf.cond(examples > 0, lambda: splits, lambda: tf.zeros([2], splits.dtype))
@@ -335,7 +335,7 @@ def at_least_one(data: Any, examples: tf.Tensor) -> Any:
     return tf.nest.map_structure(pad, data)
 
 
-def count_examples(data: Any) -> tf.Tensor:
+def count_examples(data: object) -> tf.Tensor:
     """Return the number of rows of a batch, a scalar of type int32."""
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     if isinstance(first, tf.RaggedTensor):

@@ -37,6 +37,6 @@ class MetricResults:
 
         return noting
 
-    def metric_of(self, log: Any) -> keras.metrics.Metric | None:
+    def metric_of(self, log: object) -> keras.metrics.Metric | None:
         """Return the metric whose result a log is; None if it is something else."""
         return self._known[id(log)][0] if id(log) in self._known else None

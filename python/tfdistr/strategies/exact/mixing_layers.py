@@ -28,8 +28,8 @@ def observed_layers(model: keras.Model) -> Iterator[LayerCalls]:
         yield calls
 
 
-def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., Any]) -> Callable[..., Any]:
-    def observed(*args: Any, **kwargs: Any) -> Any:
+def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., object]) -> Callable[..., Any]:
+    def observed(*args: object, **kwargs: object) -> Any:
         calls.setdefault(id(layer), (layer, args, kwargs))
         return call(*args, **kwargs)
 

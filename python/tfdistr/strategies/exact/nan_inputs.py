@@ -6,7 +6,6 @@ A loss need not show them: depending on the kernels, relu turns NaN into 0.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -38,7 +37,7 @@ class InputWatch:
         self._steps.assign(0)
         self._first.assign(tf.zeros_like(self._first))
 
-    def see(self, batch: Any) -> None:
+    def see(self, batch: object) -> None:
         """Check the inputs of a step, eagerly or in a graph."""
         inputs = batch[0] if isinstance(batch, tuple) else batch  # a step of the user takes any tuple
         named = keras.tree.flatten_with_path(inputs)
@@ -79,11 +78,11 @@ class InputWatch:
             )
 
 
-def _name(path: tuple[Any, ...]) -> str:
+def _name(path: tuple[object, ...]) -> str:
     return "x" + "".join(f"[{key!r}]" for key in path)
 
 
-def _has_numbers(part: Any) -> bool:
+def _has_numbers(part: object) -> bool:
     return isinstance(part, tf.Tensor) and part.dtype.is_floating
 
 

@@ -58,7 +58,7 @@ class LossWatch:
             step = self._steps.assign_add(1 if is_first else 0, read_value=True)
             self._first.assign(tf.where(bad & (self._first == 0), step, self._first))
 
-    def numbers(self, logs: Mapping[str, Any]) -> tuple[int, int, int]:
+    def numbers(self, logs: Mapping[str, object]) -> tuple[int, int, int]:
         """Return what the peers must know: the first step with a bad loss, and two flags.
 
         Args:
@@ -90,7 +90,7 @@ class LossWatch:
             )
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     try:
         return bool(np.isfinite(np.asarray(value, float)).all())
     except (TypeError, ValueError):  # a log of the user that is no number

@@ -24,7 +24,7 @@ _ROWS = 16
 _TOLERANCE = 1e-4
 
 
-def check_predictions(extended: OneReplica, model: keras.Model, look: Callable[[], Any]) -> None:
+def check_predictions(extended: OneReplica, model: keras.Model, look: Callable[[], object]) -> None:
     """Warn if the model has its own ``predict_step``, whose outputs for rows depend on other rows.
 
     Args:
@@ -49,7 +49,7 @@ def check_predictions(extended: OneReplica, model: keras.Model, look: Callable[[
         )  # fmt: skip
 
 
-def _alike(extended: OneReplica, model: keras.Model, batch: Any) -> bool:
+def _alike(extended: OneReplica, model: keras.Model, batch: object) -> bool:
     """Return whether the outputs for two halves of a batch are the outputs for the batch."""
     half = min(_ROWS, int(count_examples(batch))) // 2
     if half == 0:
@@ -57,7 +57,7 @@ def _alike(extended: OneReplica, model: keras.Model, batch: Any) -> bool:
     parts = [rows_between(batch, 0, half), rows_between(batch, half, half)]
     replica = ReplicaStep(NoPeers(), None, 0, 1)
 
-    def outputs(rows: Any) -> Any:
+    def outputs(rows: object) -> Any:
         with tf_internals.alike_for_all_rows(tf_internals.Draws()):
             return model.predict_step(rows)
 

@@ -50,12 +50,12 @@ def _plain(attributes: dict[str, Any], left: set[str]) -> dict[str, tuple[Any, A
     }
 
 
-def _held(value: Any) -> Any:
+def _held(value: object) -> Any:
     """Return the list or dictionary in one that TensorFlow has wrapped."""
     return getattr(value, "__wrapped__", value)
 
 
-def _content(value: Any) -> list[Any] | dict[Any, Any] | None:
+def _content(value: object) -> list[Any] | dict[Any, Any] | None:
     held = _held(value)
     if issubclass(type(held), list):
         return list(held)

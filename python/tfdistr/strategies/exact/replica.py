@@ -156,7 +156,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         """The number of shares of a batch, and this worker's share or shares; see ``bounds``."""
         return self.virtual.place if self.virtual else (self.num_workers, self.worker_index)
 
-    def is_common(self, value: Any) -> bool:
+    def is_common(self, value: object) -> bool:
         """Return whether a variable is the same on all workers: with virtual workers, every variable is."""
         if not isinstance(value, tf.Variable):
             return False
@@ -180,7 +180,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         with self.replica_context(), tf.device(self.worker_devices[0]):
             return fn(*args, **kwargs)
 
-    def on_reduce(self, op: Any, value: Any, destinations: Any, options: Any) -> Any:
+    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> Any:
         """Reduce a value over the workers."""
         if id(value) in self.step.sums:
             return self.step.sums[id(value)]
@@ -200,7 +200,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             return list(self.step.share.all_reduce(op, values))
         return self._reduce_of_replica(self.collectives, op, values) if self.collectives else values
 
-    def on_replica_reduce(self, op: Any, value: Any, options: Any) -> Any:
+    def on_replica_reduce(self, op: object, value: object, options: object) -> Any:
         """Reduce a nested value of the replica over the workers."""
         if self.step.share is not None:
             return tf.nest.pack_sequence_as(value, self.step.share.all_reduce(op, tf.nest.flatten(value)))
@@ -209,7 +209,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         reduced = self._reduce_of_replica(self.collectives, op, tf.nest.flatten(value))
         return tf.nest.pack_sequence_as(value, reduced)
 
-    def on_gather(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> Any:
         """Concatenate the workers' values."""
         self._need_all("gather values")
         if self.collectives is None:
@@ -217,7 +217,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self._before_call("a gather of values")
         return self.collectives.all_gather(self._own(value), axis)
 
-    def on_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
         """Return this worker's rows of every global batch, unless the user chose another sharding policy."""
         self._need_all("train, evaluate or predict")
         call = tf_internals.keras_call()
@@ -309,21 +309,21 @@ class OneReplica(tf_internals.MultiWorkerExtended):
                 fix="Do it in a callback without the mark, which runs on every worker.",
             )
 
-    def local(self, value: Any) -> Any:
+    def local(self, value: object) -> Any:
         """This worker's part of a distributed value; variables stay as they are."""
         if isinstance(value, tf.distribute.DistributedValues) and not isinstance(value, tf.Variable):
             return self.strategy.experimental_local_results(value)[0]
         return value
 
-    def local_variable(self, variable: Any) -> Any:
+    def local_variable(self, variable: object) -> Any:
         """This worker's part of a variable: to read the whole variable may need a collective."""
         return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
 
-    def _own(self, value: Any) -> Any:
+    def _own(self, value: object) -> Any:
         value = self.local_variable(value)
         return tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
 
-    def _reduce_of_replica(self, collectives: Collectives, op: Any, values: list[Any]) -> list[Any]:
+    def _reduce_of_replica(self, collectives: Collectives, op: object, values: list[Any]) -> list[Any]:
         self.replica_reductions += 1
         if self.present is not None:
             values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]

@@ -82,7 +82,7 @@ def proved(version: str) -> dict[Any, frozenset[int]]:
     return found
 
 
-def _fault_of(part: Any, uses: Collection[set[int]]) -> str | None:
+def _fault_of(part: object, uses: Collection[set[int]]) -> str | None:
     """Return why a part is not proved; None if it is proved.
 
     Args:
@@ -105,7 +105,7 @@ def _fault_of(part: Any, uses: Collection[set[int]]) -> str | None:
     return None
 
 
-def _is_proved(part: Any, ranks: set[int]) -> bool:
+def _is_proved(part: object, ranks: set[int]) -> bool:
     known = proved(keras.__version__)
     used = {max(ranks), MIXED} if len(ranks) > 1 else ranks
     return isinstance(part, Hashable) and part in known and known[part].issuperset(used)
@@ -138,7 +138,7 @@ def _unproved_metrics(model: keras.Model, uses: Collection[set[int]]) -> Iterato
             yield f"the metric {_name(given)!r}{found[0]}"
 
 
-def _name(given: Any) -> str:
+def _name(given: object) -> str:
     function, _ = tf_internals.wrapped_function(given)
     names = (given, getattr(given, "name", None), getattr(function or given, "__name__", None))
     return next((name for name in names if isinstance(name, str)), type(given).__name__)

@@ -26,7 +26,7 @@ class Use(NamedTuple):
     is_proved: Callable[[Any], bool]
 
 
-def refused_argument(part: Any, use: Use, more: Mapping[str, Any]) -> str | None:
+def refused_argument(part: object, use: Use, more: Mapping[str, object]) -> str | None:
     """Return an argument that may mix rows, such as "axis=0"; None if there is none.
 
     Args:
@@ -52,7 +52,7 @@ def _names(cls: Any) -> tuple[str, ...]:
     )
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """Return the value of an argument as a message shows it."""
     if isinstance(value, list | tuple) and len(value) == 1:
         return described(value[0])
@@ -61,7 +61,7 @@ def described(value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
 
 
-def _has_batch_axis(axes: Any, use: Use) -> bool:
+def _has_batch_axis(axes: object, use: Use) -> bool:
     for axis in axes if isinstance(axes, list | tuple) else (axes,):
         if isinstance(axis, list | tuple):
             return _has_batch_axis(axis, use)
@@ -72,11 +72,11 @@ def _has_batch_axis(axes: Any, use: Use) -> bool:
     return False
 
 
-def _is_strange_function(function: Any, use: Use) -> bool:
+def _is_strange_function(function: object, use: Use) -> bool:
     return not (isinstance(function, keras.Layer) or use.is_proved(function))  # layers are parts of their own
 
 
-def _is_strange_object(value: Any, use: Use) -> bool:
+def _is_strange_object(value: object, use: Use) -> bool:
     return not use.is_proved(type(value))
 
 

@@ -63,7 +63,7 @@ def _name(operation: keras.Operation) -> str:
     return f"the operation {name!r}" + (f" with {', '.join(shown)}" if shown else "")
 
 
-def _works_by_row(call: tf_internals.GraphCall, tensors: Sequence[Any]) -> bool:
+def _works_by_row(call: tf_internals.GraphCall, tensors: Sequence[object]) -> bool:
     operation = call.operation
     arguments = {key: value for key, value in vars(operation).items() if key[0] != "_" and key != "name"}
     flat = keras.tree.flatten((list(arguments.values()), call.args, call.kwargs))
@@ -89,7 +89,7 @@ def _gets_all_rows(x: Any, key: Any) -> bool:
 def _key(call: tf_internals.GraphCall, arguments: dict[str, Any]) -> Any:
     """Return what decides the result of a call; None for an array, which has no short description."""
 
-    def described_part(part: Any) -> Any:
+    def described_part(part: object) -> Any:
         if isinstance(part, keras.KerasTensor):
             return ("tensor", part.shape, part.dtype)
         if part is None or isinstance(part, bool | int | float | str | slice | type(...)):
@@ -103,13 +103,13 @@ def _key(call: tf_internals.GraphCall, arguments: dict[str, Any]) -> Any:
     return type(call.operation), repr(parts)
 
 
-def _agrees(call: tf_internals.GraphCall, tensors: Sequence[Any]) -> bool:
+def _agrees(call: tf_internals.GraphCall, tensors: Sequence[object]) -> bool:
     """Return whether the operation gives for rows A and B its results for A, followed by those for B."""
     try:
         values = {id(tensor): _values(tensor) for tensor in tensors}
 
         def run(rows: Sequence[int]) -> list[Any]:
-            def fill(part: Any) -> Any:
+            def fill(part: object) -> Any:
                 return tf.constant(values[id(part)][list(rows)]) if id(part) in values else part
 
             args, kwargs = keras.tree.map_structure(fill, (call.args, call.kwargs))

@@ -14,20 +14,20 @@ from tfdistr.data.order.shard import cut_rows
 from tfdistr.strategies.exact.loss_weighting import count_examples
 
 
-def exchanged(collectives: Collectives | None, note: Any) -> list[Any]:
+def exchanged(collectives: Collectives | None, note: object) -> list[Any]:
     """Return the notes of all workers, values that JSON can express; without peers only the own note."""
     if collectives is None:
         return [note]
     return [json.loads(text) for text in collectives.exchange(json.dumps(note))]
 
 
-def rows_between(batch: Any, first: int, count: int) -> Any:
+def rows_between(batch: object, first: int, count: int) -> Any:
     """Return ``count`` rows of a batch, from the row ``first`` on."""
     ends = tf.constant(first, tf.int64), tf.constant(first + count, tf.int64)
     return cut_rows(batch, lambda _: ends)
 
 
-def batches_of_all(collectives: Collectives | None, batch: Any) -> list[Any]:
+def batches_of_all(collectives: Collectives | None, batch: object) -> list[Any]:
     """Return the batches of all workers; their structure is the same, their numbers of rows may differ."""
     if collectives is None:
         return [batch]
@@ -45,7 +45,7 @@ def batches_of_all(collectives: Collectives | None, batch: Any) -> list[Any]:
     return [_unpacked(part, each, batch) for part, each in zip(contents, all_sizes, strict=True)]
 
 
-def _unpacked(content: bytes, sizes: Sequence[int], form: Any) -> Any:
+def _unpacked(content: bytes, sizes: Sequence[int], form: object) -> Any:
     ends = np.cumsum(sizes)
     tensors = tf.nest.flatten(form, expand_composites=True)
     parsed = [
@@ -55,10 +55,10 @@ def _unpacked(content: bytes, sizes: Sequence[int], form: Any) -> Any:
     return tf.nest.pack_sequence_as(form, parsed, expand_composites=True)
 
 
-def concatenated(batches: Sequence[Any]) -> Any:
+def concatenated(batches: Sequence[object]) -> Any:
     """Return batches as one batch."""
 
-    def join(*parts: Any) -> Any:
+    def join(*parts: object) -> Any:
         if parts[0] is None or len(parts) == 1:
             return parts[0]
         if isinstance(parts[0], tf.SparseTensor):
@@ -68,7 +68,7 @@ def concatenated(batches: Sequence[Any]) -> Any:
     return tf.nest.map_structure(join, *batches)
 
 
-def sorted_rows(batch: Any) -> Any:
+def sorted_rows(batch: object) -> Any:
     """Return a batch with its rows sorted by size, so that the rows of the workers are unlike each other.
 
     A step that chooses rows could otherwise choose the same rows of a batch and of its parts.
@@ -82,7 +82,7 @@ def sorted_rows(batch: Any) -> Any:
     return concatenated([rows_between(batch, row, 1) for row in order])
 
 
-def with_repeated_labels(batch: Any) -> Any:
+def with_repeated_labels(batch: object) -> Any:
     """Return a batch whose labels are two of its labels in turn, if its labels are classes.
 
     A loss that compares examples of a class (of triplets, for example) is 0 for rows of different classes.

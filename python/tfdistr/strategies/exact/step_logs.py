@@ -13,7 +13,7 @@ from tfdistr.strategies.exact.exchange import scale
 from tfdistr.strategies.exact.replica import OneReplica
 
 
-def flat_logs(logs: Any) -> Any:
+def flat_logs(logs: object) -> Any:
     """Sort logs by name, and replace a dictionary among them by its entries, as Keras does for callbacks.
 
     The logs ``{m.name: m.result() for m in self.metrics}`` have such a dictionary: the ``result()`` of all
@@ -67,7 +67,7 @@ def _over_workers(extended: OneReplica, logs: dict[str, Any], sums: Collection[s
     return {name: total if name in sums else total / count for name, total in together}
 
 
-def _float(value: Any) -> tf.Tensor | None:
+def _float(value: object) -> tf.Tensor | None:
     try:
         return tf.cast(tf.convert_to_tensor(value), tf.float64)
     except (TypeError, ValueError, tf.errors.UnimplementedError):

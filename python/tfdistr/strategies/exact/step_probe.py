@@ -135,7 +135,7 @@ class StepProbe:
             self._variables[key].assign(value)
         self._python.restore()
 
-    def whole(self, batches: Sequence[Any]) -> Effects:
+    def whole(self, batches: Sequence[object]) -> Effects:
         """Make the steps as one worker.
 
         Args:
@@ -145,14 +145,14 @@ class StepProbe:
         step = known[1] if known else self._step
         replica = ReplicaStep(NoPeers(), None, 0, 1)
 
-        def run(batch: Any) -> Any:
+        def run(batch: object) -> Any:
             self._number = 0
             with self._extended.without_peers(), replica.entered():
                 return flat_logs(step(batch))
 
         return self._run(run, batches)
 
-    def split(self, batches: Sequence[Any], expected: Effects) -> Effects:
+    def split(self, batches: Sequence[object], expected: Effects) -> Effects:
         """Make the steps on this worker's rows, with the peers. All workers must call it.
 
         Args:
@@ -161,7 +161,7 @@ class StepProbe:
         """
         strategy, step = self._extended.strategy, self._step
 
-        def run(batch: Any) -> Any:
+        def run(batch: object) -> Any:
             self._number = 0
             return strategy.run(step, args=(batch,))
 
@@ -174,7 +174,7 @@ class StepProbe:
         self._add_up(effects, int(count_examples(batches[min(1, len(effects.gradients) - 1)])))
         return effects
 
-    def _run(self, step: Callable[[Any], Any], batches: Sequence[Any]) -> Effects:
+    def _run(self, step: Callable[[Any], object], batches: Sequence[object]) -> Effects:
         self._restore(self._start)
         effects = Effects(before={self._names[key]: value.numpy() for key, value in self._start.items()})
         began = tf_internals.eager_draws()
@@ -254,7 +254,7 @@ class StepProbe:
         places = tf.searchsorted(tf.constant(rows), gradient.indices)
         return tf.math.unsorted_segment_sum(tf.cast(gradient.values, dtype), places, len(rows))
 
-    def _read(self, effects: Effects, logs: Any, results: MetricResults) -> None:
+    def _read(self, effects: Effects, logs: object, results: MetricResults) -> None:
         """Read what the steps have changed on this worker."""
         for key in self._shown:
             if self._has_changed(key):
@@ -306,6 +306,6 @@ def _path(variable: Any) -> str:
     return str(getattr(variable, "path", variable.name)).removesuffix(":0")
 
 
-def _number(value: Any) -> Array:
+def _number(value: object) -> Array:
     array = np.asarray(value)
     return array.astype(np.float64) if array.dtype.kind in "biuf" else np.zeros(0)

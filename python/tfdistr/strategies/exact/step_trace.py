@@ -87,12 +87,12 @@ class StepTrace:
         self.has_loss = True
         self._write(LOSS, [loss])
 
-    def _see_loss(self, loss: Any) -> None:
+    def _see_loss(self, loss: object) -> None:
         if not self._noted and isinstance(loss, tf.Tensor) and loss.dtype.is_floating:
             self._loss, self._graph = tf.stop_gradient(loss), current_graph()
 
-    def _scale_loss(self, number: int, own: Callable[..., Any]) -> Callable[..., Any]:
-        def scale_loss(loss: Any) -> Any:
+    def _scale_loss(self, number: int, own: Callable[..., object]) -> Callable[..., Any]:
+        def scale_loss(loss: object) -> Any:
             if not self._scaled:
                 self._see_loss(loss)
             self._scaled = True
@@ -100,8 +100,10 @@ class StepTrace:
 
         return scale_loss
 
-    def _gradient(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        def gradient(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+    def _gradient(self, own: Callable[..., object]) -> Callable[..., Any]:
+        def gradient(
+            tape: tf.GradientTape, target: object, sources: object, *args: object, **kwargs: object
+        ) -> Any:
             of_weights = any(isinstance(s, keras.Variable | tf.Variable) for s in tf.nest.flatten(sources))
             if of_weights and self._loss is None and not self._scaled and not tf_internals.tape_is_active():
                 self._see_loss(target)
@@ -109,10 +111,10 @@ class StepTrace:
 
         return gradient
 
-    def _apply(self, number: int, own: Callable[..., Any]) -> Callable[..., Any]:
+    def _apply(self, number: int, own: Callable[..., object]) -> Callable[..., Any]:
         optimizer = self.optimizers[number]
 
-        def apply(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        def apply(grads: Sequence[object], trainable_variables: object = None) -> Any:
             grads = tf_internals.as_tensors(grads)
             known = [grad for grad in grads if grad is not None]
             if known:
@@ -125,7 +127,7 @@ class StepTrace:
 
         return apply
 
-    def _write(self, first: int, values: Sequence[Any], *, adds: bool = False) -> None:
+    def _write(self, first: int, values: Sequence[object], *, adds: bool = False) -> None:
         """Write values; the first one is added if there is one, as an optimizer may work several times."""
         with tf.device(self._values.device):
             new = [tf.cast(value, tf.float64) for value in values]

@@ -44,7 +44,7 @@ class TapeSums:
         self._places: dict[int, str] = {}  # of gradients that are not summed, by their variables
         self._place: str | None = None
 
-    def of_sum(self, target: Any, *, has_communicated: bool) -> OfSum:
+    def of_sum(self, target: object, *, has_communicated: bool) -> OfSum:
         """Return whether a loss is a vector with a number for each of this replica's rows.
 
         Args:
@@ -60,7 +60,7 @@ class TapeSums:
             return tf.reduce_all(tf.stack(own))
         return all(part.shape[0] in (None, rows) for part in parts)
 
-    def summed(self, sources: Any, gradients: Any, of_sum: OfSum) -> Any:
+    def summed(self, sources: object, gradients: object, of_sum: OfSum) -> Any:
         """Return the gradients of a tape, summed where their sources are variables.
 
         A gradient that is a part of a loss, within another tape, is one of this replica's rows. So is a
@@ -125,9 +125,9 @@ def current_graph() -> Any:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
-def _is_variable(source: Any) -> bool:
+def _is_variable(source: object) -> bool:
     return isinstance(source, tf.Variable | keras.Variable)
 
 
-def _key(variable: Any) -> int:
+def _key(variable: object) -> int:
     return id(variable.value if isinstance(variable, keras.Variable) else variable)

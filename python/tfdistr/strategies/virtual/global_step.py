@@ -45,7 +45,9 @@ class VirtualWorkers:
         """The number of shares of a batch, and this worker's shares; see ``bounds``."""
         return self.count, self.own
 
-    def run(self, model: keras.Model, fn: Any, data: Any, others: Sequence[Any], *, predicts: bool) -> Any:
+    def run(
+        self, model: keras.Model, fn: object, data: object, others: Sequence[object], *, predicts: bool
+    ) -> Any:
         """Make a step of Keras's ``fit``, ``evaluate`` or ``predict``.
 
         Args:
@@ -92,7 +94,7 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
         return virtual.run(model, own, data, others, predicts=predicting is not None)
 
 
-def _with_flat_logs(step: Callable[..., Any]) -> Callable[..., Any]:
+def _with_flat_logs(step: Callable[..., object]) -> Callable[..., Any]:
     return lambda *arguments: flat_logs(step(*arguments))
 
 
@@ -162,14 +164,14 @@ class _TracedStep:
         extended: OneReplica,
         virtual: VirtualWorkers,
         model: keras.Model,
-        fn: Any,
-        others: Sequence[Any],
+        fn: object,
+        others: Sequence[object],
         predicts: bool,
     ) -> None:
         self._extended, self._virtual, self._model = extended, virtual, model
         self._fn, self._others, self._predicts = fn, others, predicts
 
-    def run(self, data: Any) -> Any:
+    def run(self, data: object) -> Any:
         """Make the step on this worker's rows."""
         rows = self._count_rows(data)
         parts = {v: self._rows_of(v, data, rows) for v in self._virtual.own}
@@ -189,7 +191,7 @@ class _TracedStep:
         bad = [tf.reduce_any(tf.stack([flag for each in flags for flag in each]))] if flags[0] else []
         return self._finish(step, [sums, gathered, bad])
 
-    def _count_rows(self, data: Any) -> tf.Tensor:
+    def _count_rows(self, data: object) -> tf.Tensor:
         """Return the number of rows of the global batch, int64."""
         if self._extended.step.known_rows is not None:
             return tf.cast(self._extended.step.known_rows, tf.int64)
@@ -197,13 +199,13 @@ class _TracedStep:
         collectives = self._extended.collectives
         return collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])[0] if collectives else own
 
-    def _rows_of(self, virtual_worker: int, data: Any, rows: tf.Tensor) -> Any:
+    def _rows_of(self, virtual_worker: int, data: object, rows: tf.Tensor) -> Any:
         count, own = self._virtual.place
         before = rows * own.start // count
         first, end = rows * virtual_worker // count - before, rows * (virtual_worker + 1) // count - before
         return cut_rows(data, lambda _: (first, end))
 
-    def _results(self, data: Any, virtual_worker: tf.Tensor, all_rows: tf.Tensor) -> _Results:
+    def _results(self, data: object, virtual_worker: tf.Tensor, all_rows: tf.Tensor) -> _Results:
         extended = self._extended
         may_be_empty = not extended.step.never_empty
         with extended.replica_context():
@@ -215,7 +217,7 @@ class _TracedStep:
             )
 
     def _in_graph(
-        self, parts: Mapping[int, Any], all_rows: tf.Tensor
+        self, parts: Mapping[int, object], all_rows: tf.Tensor
     ) -> tuple[ShareStep, list[list[list[tf.Tensor]]]]:
         """Trace the step of a virtual worker once, and call it for each."""
         form = tf.nest.map_structure(_spec, next(iter(parts.values())))
@@ -340,7 +342,7 @@ def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tenso
     return tf.cast(next(total), gradient.dtype)
 
 
-def _like(log: Any, results: MetricResults, total: Iterator[tf.Tensor]) -> Any:
+def _like(log: object, results: MetricResults, total: Iterator[tf.Tensor]) -> Any:
     """Return the log of the whole batch in place of that of a share."""
     metric = results.metric_of(log)
     if metric is not None:
@@ -361,10 +363,10 @@ def _spec(value: Any) -> Any:
     return tf.SparseTensorSpec([None, *value.shape[1:]], value.dtype)
 
 
-def _components(value: Any) -> list[Any]:
+def _components(value: object) -> list[Any]:
     return [part for part in tf.nest.flatten(value, expand_composites=True) if part is not None]
 
 
-def _with_none(form: Any, components: Sequence[tf.Tensor]) -> list[Any]:
+def _with_none(form: object, components: Sequence[tf.Tensor]) -> list[Any]:
     given = iter(components)
     return [None if spec is None else next(given) for spec in tf.nest.flatten(form, expand_composites=True)]

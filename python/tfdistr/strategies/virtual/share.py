@@ -218,7 +218,7 @@ class Share:
                 "virtual_workers.",
             )
 
-    def part(self, gradient: Any, weight: Any) -> Any:
+    def part(self, gradient: object, weight: object) -> Any:
         """Return this share's part of the gradient of a weight.
 
         A gradient of the whole batch, from a tape, is the part of the last share. All shares have it, but a
@@ -242,7 +242,7 @@ class Share:
     def all_reduce(
         self,
         op: tf.distribute.ReduceOp,
-        tensors: Sequence[Any],
+        tensors: Sequence[object],
         dtype: tf.DType | None = None,
         *,
         add_rows: bool = False,
@@ -315,7 +315,7 @@ def share_step(
         step.updates.append(Update(optimizer, own, list(gradients), weights))
         scope.awaited |= {id(weight) for weight in weights}
 
-    def cut(variable: Any) -> None:
+    def cut(variable: object) -> None:
         share.cut_for_updates(variable, extended.gradient_dtype)
         scope.awaited = set()
 

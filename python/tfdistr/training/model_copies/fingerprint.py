@@ -129,7 +129,7 @@ class _Comparison:
         self.code: list[Any] = []  # classes and functions
         self._label, self._root = "", 0
 
-    def of_parts(self, there: Any, here: Any, label: str, root: int) -> Iterator[Difference]:
+    def of_parts(self, there: object, here: object, label: str, root: int) -> Iterator[Difference]:
         """Compare two parts, of which ``root`` is the number."""
         self._label, self._root = label, root
         if isinstance(there, dict):
@@ -137,7 +137,7 @@ class _Comparison:
         elif id(there) not in self._seen:
             yield from self._of_objects(there, here, ())
 
-    def _of_objects(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
+    def _of_objects(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
         self._seen.add(id(there))
         self.code.append(type(there))
         if type(there).__qualname__ != type(here).__qualname__:
@@ -151,7 +151,7 @@ class _Comparison:
             found = held_here.get(name, _MISSING)
             yield from self._of_values(value, found, (*steps, Attribute(name)))
 
-    def _of_values(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
+    def _of_values(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
         counterpart = self._counterparts.get(id(there))
         if counterpart is not None:
             self._met_parts += 1
@@ -182,7 +182,7 @@ class _Comparison:
                 found: Any = here.get(key, _MISSING) if is_dict else here[key]
                 yield from self._of_values(value, found, (*steps, key))
 
-    def _of_others(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
+    def _of_others(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
         """Compare functions and objects of any class."""
         if callable(there) and hasattr(there, "__qualname__"):
             self.code.append(inspect.unwrap(getattr(there, "__func__", there)))
@@ -196,7 +196,7 @@ class _Comparison:
         elif type(there).__qualname__ != type(here).__qualname__:
             yield self._differ(there, here, steps)
 
-    def _of_helpers(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
+    def _of_helpers(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
         """Compare objects that are not Keras's. One that differs is replaced: others may share it."""
         met_before = self._met_parts
         found = list(self._of_objects(there, here, steps))
@@ -204,7 +204,9 @@ class _Comparison:
         whole = Patch.of(self._root, steps, there) if found and alone else None
         yield from (difference._replace(patch=whole) for difference in (found[:1] if whole else found))
 
-    def _differ(self, there: Any, here: Any, steps: tuple[Any, ...], *, possible: bool = False) -> Difference:
+    def _differ(
+        self, there: object, here: object, steps: tuple[object, ...], *, possible: bool = False
+    ) -> Difference:
         patch = Patch.of(self._root, steps, there) if possible else None
         return Difference(
             f"{path_of(steps)} of {self._label}" if steps else self._label,
@@ -229,7 +231,7 @@ _OF_KERAS = frozenset(
 )  # fmt: skip
 
 
-def attributes_of(holder: Any) -> dict[str, Any]:
+def attributes_of(holder: object) -> dict[str, Any]:
     """Return the attributes of an object that a user, or the class of a user, has set."""
     of_libraries = tf_internals.names_of_libraries(type(holder))
     ignored = _OF_KERAS if isinstance(holder, keras.Operation | keras.Optimizer) else frozenset()
@@ -242,7 +244,7 @@ def attributes_of(holder: Any) -> dict[str, Any]:
     }
 
 
-def _may_differ(name: str, value: Any) -> bool:
+def _may_differ(name: str, value: object) -> bool:
     """Return whether an attribute that Keras's own code sets may be in no configuration.
 
     Private ones are how Keras works, and its objects are described.
@@ -250,7 +252,7 @@ def _may_differ(name: str, value: Any) -> bool:
     return not name.startswith("_") and (is_plain(value) or not tf_internals.is_of_library(type(value)))
 
 
-def _has_own_attributes(value: Any) -> bool:
+def _has_own_attributes(value: object) -> bool:
     """Return whether an object has attributes that a configuration may leave out."""
     if not hasattr(value, "__dict__") or isinstance(value, np.generic | type(np)):
         return False

@@ -80,7 +80,7 @@ class GivenModel:
         self._corrections.apply(model)
         return model
 
-    def check_outputs(self, batch: Callable[[], Any]) -> None:
+    def check_outputs(self, batch: Callable[[], object]) -> None:
         """Compare outputs and gradients of the original and a copy, once.
 
         Nothing is computed for a model whose parts are all Keras's own.
@@ -124,7 +124,7 @@ class GivenModel:
                 except Exception as error:  # the user's from_config() can raise anything
                     raise cannot_rebuild(error) from error
 
-    def _prepare(self, model: keras.Model, compile_config: Any) -> None:
+    def _prepare(self, model: keras.Model, compile_config: object) -> None:
         """Prepare a copy for its weights. LoRA adds some, and the optimizer has those that are trained."""
         self._state.restore_layers(model)
         if self.original is not None:
@@ -154,7 +154,7 @@ def _quiet(warning: str) -> Iterator[None]:
         yield
 
 
-def given(model: Any) -> Any:
+def given(model: object) -> Any:
     """Return ``GivenModel`` for a Keras model, or the model in place; other values stay unchanged."""
     keras = sys.modules.get("keras")  # it has been imported where there is a model
     if keras is None or not isinstance(model, keras.Model):
@@ -165,7 +165,7 @@ def given(model: Any) -> Any:
     return GivenModel(model) if place is None else ModelInPlace(model, place)
 
 
-def as_model_factory(model: Any) -> Any:
+def as_model_factory(model: object) -> Any:
     """Return a function that copies a Keras model, which itself does not change; other values unchanged."""
     made = given(model)
     if isinstance(made, ModelInPlace) and made is not model:
@@ -181,12 +181,12 @@ def check_copy(job: Job) -> None:
         job.model.check_outputs(lambda: first_inputs(job))
 
 
-def comparison_of(model: Any) -> dict[str, Any]:
+def comparison_of(model: object) -> dict[str, Any]:
     """Return the member of the result about a model that was given: what of its copy was compared."""
     return {"model_copy": model.checked} if isinstance(model, GivenModel) else {}
 
 
-def callers_model(model: Any) -> keras.Model | None:
+def callers_model(model: object) -> keras.Model | None:
     """Return the model that the caller passed for a job, in the caller's process; None for a function."""
     return model.original if isinstance(model, GivenModel) else None
 

@@ -44,7 +44,7 @@ class ModuleValue(NamedTuple):
             setattr(holder, self.name, self.value)
 
 
-def module_values(parts: Iterable[Any]) -> list[ModuleValue]:
+def module_values(parts: Iterable[object]) -> list[ModuleValue]:
     """Return the values that classes and functions read from the user's modules."""
     found: dict[tuple[str, str, str], Any] = {}
     for part in _reached(parts):
@@ -60,7 +60,7 @@ def module_values(parts: Iterable[Any]) -> list[ModuleValue]:
     ]
 
 
-def attributes_read(parts: Iterable[Any]) -> frozenset[str] | None:
+def attributes_read(parts: Iterable[object]) -> frozenset[str] | None:
     """Return the attributes that classes and functions may read; None for all, if the code computes names."""
     own: set[str] = set()
     declared: set[str] = set()
@@ -72,7 +72,7 @@ def attributes_read(parts: Iterable[Any]) -> frozenset[str] | None:
     return None if own & {"getattr", "vars", "__dict__"} else frozenset(own | declared)
 
 
-def _reached(parts: Iterable[Any]) -> Iterator[FunctionType | type]:
+def _reached(parts: Iterable[object]) -> Iterator[FunctionType | type]:
     """Yield classes and functions, and those that they use."""
     waiting, seen = list(parts), set()
     while waiting:

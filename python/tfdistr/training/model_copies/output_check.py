@@ -40,7 +40,7 @@ def first_inputs(job: Job) -> Any:
     return None if batch is None else keras.utils.unpack_x_y_sample_weight(batch)[0]
 
 
-def same_outputs(model: keras.Model, copy: keras.Model, inputs: Any) -> bool:
+def same_outputs(model: keras.Model, copy: keras.Model, inputs: object) -> bool:
     """Compare what a model and its copy compute; both have their state afterwards."""
     try:
         there = _results(model, inputs)
@@ -68,7 +68,7 @@ def _differ(received: str) -> ArgumentError:
     )
 
 
-def _results(model: keras.Model, inputs: Any, seeds: Sequence[Array] = ()) -> Results:
+def _results(model: keras.Model, inputs: object, seeds: Sequence[Array] = ()) -> Results:
     """Return outputs and gradients as arrays, with their names; None for a weight without a gradient."""
     with tf.device("CPU:0"), tf_internals.undisturbed_session(), _restored(model):
         for generator, state in zip(tf_internals.seed_generators(model), seeds, strict=False):

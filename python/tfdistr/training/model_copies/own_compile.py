@@ -79,7 +79,7 @@ def _value_of(model: keras.Model, name: str, given: Config) -> Any:
     return vars(model).get(f"_{name}", _MISSING) if held is _MISSING else held
 
 
-def _serialized(kind: type, name: str, value: Any) -> Any:
+def _serialized(kind: type, name: str, value: object) -> Any:
     what = f"`{name}` of {kind.__name__}.compile()"
     try:
         config = keras.saving.serialize_keras_object(value)
@@ -116,7 +116,7 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:
     """
     usual = keras.Model.compile
 
-    def compile_as_before(called: keras.Model, *args: Any, **kwargs: Any) -> None:
+    def compile_as_before(called: keras.Model, *args: object, **kwargs: object) -> None:
         if called is model:
             usual(model, **of_keras)
         else:

@@ -36,7 +36,7 @@ class Patch(NamedTuple):
     value: bytes
 
     @classmethod
-    def of(cls, root: int, steps: tuple[Any, ...], value: Any) -> Patch | None:
+    def of(cls, root: int, steps: tuple[object, ...], value: object) -> Patch | None:
         """Return the patch that puts this value at a place; None if it cannot be pickled."""
         try:
             content = array_of(value) if isinstance(value, _VARIABLES) else untracked(value)
@@ -61,7 +61,7 @@ class Patch(NamedTuple):
             holder[last] = value
 
 
-def path_of(steps: Sequence[Any]) -> str:
+def path_of(steps: Sequence[object]) -> str:
     """Return the place of a value as code."""
     words = [f".{step}" if isinstance(step, Attribute) else f"[{step!r}]" for step in steps]
     return f"`{''.join(words).removeprefix('.')}`"

@@ -19,7 +19,7 @@ _ATOMS = (
 _SHOWN = 60  # characters
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Return whether a value is a number, text, or lists and dictionaries of such."""
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(is_plain, value))
@@ -28,7 +28,7 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, _ATOMS)
 
 
-def untracked(value: Any) -> Any:
+def untracked(value: object) -> Any:
     """Return a plain value whose containers are Python's own. Those of Keras layers cannot be unpickled."""
     if isinstance(value, dict):
         return {key: untracked(part) for key, part in value.items()}
@@ -38,7 +38,7 @@ def untracked(value: Any) -> Any:
     return value
 
 
-def same_plain(there: Any, here: Any, names: Mapping[str, str]) -> bool:
+def same_plain(there: object, here: object, names: Mapping[str, str]) -> bool:
     """Return whether two plain values are equal. Configurations turn tuples into lists.
 
     Args:
@@ -58,13 +58,13 @@ def same_plain(there: Any, here: Any, names: Mapping[str, str]) -> bool:
     return both_nan or bool(there == here)
 
 
-def is_symbolic(value: Any) -> bool:
+def is_symbolic(value: object) -> bool:
     """Return whether a value is a tensor of a trace, which has no value."""
     traced = isinstance(value, tf.Tensor) and not hasattr(value, "numpy")
     return traced or isinstance(value, keras.KerasTensor)
 
 
-def as_array(value: Any) -> np.ndarray[Any, Any] | None:
+def as_array(value: object) -> np.ndarray[Any, Any] | None:
     """Return the values of an array, a tensor or a variable; None for other values."""
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else value
@@ -73,7 +73,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def array_of(value: Any) -> np.ndarray[Any, Any]:
+def array_of(value: object) -> np.ndarray[Any, Any]:
     """Return the value of a tensor or a variable."""
     held = value.value if isinstance(value, keras.Variable) else value
     array: np.ndarray[Any, Any] = tf.convert_to_tensor(held).numpy()
@@ -90,7 +90,7 @@ def same_array(there: np.ndarray[Any, Any], here: np.ndarray[Any, Any] | None) -
     return np.array_equal(a, b)
 
 
-def same_function(there: Any, here: Any) -> bool:
+def same_function(there: object, here: object) -> bool:
     """Return whether two functions or classes have the same code and the same captured values."""
     if there is here:
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tfdistr.errors import ArgumentError
 
@@ -23,7 +22,7 @@ def cannot_serialize(what: str, fix: str | None = None) -> ArgumentError:
     )
 
 
-def has_lambda(config: Any) -> bool:
+def has_lambda(config: object) -> bool:
     """Return whether the description of a model has a lambda."""
     if isinstance(config, dict):
         return config.get("class_name") == "__lambda__" or any(map(has_lambda, config.values()))
