@@ -43,7 +43,8 @@ def test_a_job_on_workers_leaves_all_in_the_store(monkeypatch):
         monkeypatch.setattr(restarts, "run_workers", None)
         again = on_workers(URL, resume=True)
     assert [name for name in names if not name.startswith("generations/")] == [
-        "logs/worker-0.log", "logs/worker-1.log", "workers/0/events.jsonl", "workers/1/events.jsonl",
+        "logs/worker-0.log", "logs/worker-1.log", "trace.jsonl", "workers/0/events.jsonl",
+        "workers/1/events.jsonl",
     ]  # fmt: skip
     assert [name.rpartition("/")[2] for name in names if name.endswith((".json", ".npz"))] == [
         "job.json", "model.npz", "result.json", "run.json", "training.json",
