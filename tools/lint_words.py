@@ -27,9 +27,13 @@ RULES = {
         "a noun compound, such as Slurm processes"
     ),
     r"\b[Ss]ome \d": "about",
-    r"\bpages? (?:has|have)\b": "see the page",
+    r"\bpages? (?:has|have)\b|\[[^]~]*~+ (?:has|have)\b": "see the page",
+    r"\btravel(?:s|led)?\b": "is sent, or serialize",
+    r"\btakes? (?:its|the) place\b": "pass the other instead",
+    r"\bwhat lies between\b": "the parts between",
     r"\bsuch that (?:it|they) can\b": "serialize, or what is done",
     r"^#+ (?:Is |Are |Threads of|The original material|Three ways lead)": "a heading that names the task",
+    r"^##+ (?:What|Which|Why|Whether|If)\b": "a heading that names the task",
 }
 _LEFT_OUT = re.compile(
     r"^```.*?^```$|^---\n.*?^---$|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.MULTILINE | re.DOTALL

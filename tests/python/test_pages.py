@@ -59,7 +59,7 @@ def test_the_classes_and_functions_are_where_it_says():
 
 #: The pages, and how many promises each has at least.
 PAGES = {"SECURITY.md": 30, "docs/recovery.md": 15, "docs/failures.md": 15, "docs/stores.md": 10}
-_TITLE = "## Which test keeps which promise\n"
+_TITLE = "## Tests of these promises\n"
 TABLES = {page: (ROOT / page).read_text().partition(_TITLE)[2] for page in PAGES}
 ROWS = [
     (page, *row)

@@ -18,6 +18,11 @@ from lint_words import found, pages
         "This holds for R, too.",
         "It takes some 2 seconds.",
         "# Threads of others",
+        "## What the hosts need",
+        "[Data](data.md) has files.",
+        "Data does not travel through ssh.",
+        "A compiled model may take its place.",
+        "By MPI it works.",
     ],
 )
 def test_a_place_is_found(text: str) -> None:

@@ -13,8 +13,8 @@ NETWORKS = "seed wide resnet transformer lstm tabular mlp"
 #: What each part shows, and its command. DATA_DIR has MNIST as TensorFlow Datasets prepares it.
 PARTS = {
     "equality": ("Workers train as one", "make equality"),
-    "faults": ("What the other workers do when something happens to one", "make faults"),
-    "soak": ("Jobs of all kinds end with the same bits, each with a random fault", "make soak MINUTES=60"),
+    "faults": ("Reactions of workers to a failure", "make faults"),
+    "soak": ("Jobs of all kinds, each with a random fault", "make soak MINUTES=60"),
     "speed": ("Examples per second, beside Keras, PyTorch and JAX", f"make bench T='{NETWORKS}' ROUNDS=2"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),
     "ps": ("Parameter servers, beside TensorFlow 1's loop", "make bench T=ps ROUNDS=5"),
@@ -25,12 +25,12 @@ PARTS = {
     "scaling": ("Bytes of a step on more workers", "make bench T=scaling ROUNDS=1"),
     "engines": ("MPI beside the ring on each engine", "make bench T=engines ROUNDS=1"),
     "data": ("Files", "make bench T=data ROUNDS=1"),
-    "checkpoint": ("What a checkpoint costs", "make bench T=checkpoint ROUNDS=1"),
+    "checkpoint": ("Cost of a checkpoint", "make bench T=checkpoint ROUNDS=1"),
     "start": ("From the call to the first step", "make bench T=start ROUNDS=5"),
     "job": ("From the call to the result of a small job", "make bench T=job ROUNDS=5"),
     "cores": ("Workers against one process with all cores", "make bench T=cores ROUNDS=3"),
     "memory": ("Memory over 10,000 steps", "make bench T=memory ROUNDS=1"),
-    "languages": ("What R costs", "make bench T=languages ROUNDS=1"),
+    "languages": ("R beside Python", "make bench T=languages ROUNDS=1"),
     "gpu": ("NVIDIA GPUs", "$PYTHON benchmarks/gpu.py --json docs/proof/gpu.json"),
 }
 
