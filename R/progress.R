@@ -2,6 +2,7 @@
 
 # The display of a job's events: `event()` shows one event, `close()` ends the display.
 make_display <- function(verbose, of_script = FALSE, call = rlang::caller_env()) {
+  if (identical(verbose, "auto") && isTRUE(getOption("knitr.in.progress"))) verbose <- 0
   with_conditions(call = call, core(convert = TRUE)$display_for_r(
     verbose, function(line) cli::cli_verbatim(line), warn_user, if (cli::is_dynamic_tty()) new_bar(),
     interactive = interactive(), of_script = of_script

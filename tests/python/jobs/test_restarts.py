@@ -14,6 +14,7 @@ from paths import WORKERS
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, checkpoint_folder, checkpoints
 from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.data.form import Form
 from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs import on_cluster, restarts
 from tfdistr.jobs.caller import Caller
@@ -111,6 +112,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
         monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
         ways = {"communication": "ring", "tuning": "oneDNN", "differences": [], "xla": "nothing"}
         monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)
+        monkeypatch.setattr(on_cluster, "load_form", lambda folder: Form())
         model, data = FunctionByName("model"), FunctionByName("data")
         job = Job(model, data, communication="ring", recovery=Recovery(every="epoch", **recovery))
         fitted = on_cluster.fit_on_cluster(

@@ -214,7 +214,7 @@ def test_an_error_in_a_worker_has_its_r_calls(file, folder):
             run_dir=file.parent / folder,
         )  # fmt: skip
     assert not (file.parent / folder / "tmp").exists()
-    assert "simpleError: no units {x} of 50%" in str(raised.value)
+    assert "simpleError in fails() (model.R#22): no units {x} of 50%" in str(raised.value)
     assert "fails()" in raised.value.traceback.partition("R call stack")[2]
 
 
