@@ -104,10 +104,10 @@ def _check_names(model: keras.Model, labels: object) -> None:
     outputs = getattr(model, "output_names", None) or []
     if not isinstance(labels, Mapping) or len(outputs) < 2 or _has_own_step(model):
         return
-    needed = model.loss if isinstance(model.loss, Mapping) else ()
+    needed = set(model.loss) if isinstance(model.loss, Mapping) else set()
     if isinstance(by_name := getattr(model, "output", None), Mapping):
-        outputs, needed = list(by_name), set(needed) & set(by_name)
-    if set(labels) <= {*outputs, *model.output_names} and set(needed) <= set(labels):
+        outputs, needed = list(by_name), needed & set(by_name)
+    if set(labels) <= {*outputs, *model.output_names} and needed <= set(labels):
         return
     listed = ", ".join(map(repr, outputs))
     raise ArgumentError(
