@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 [ -z "$(git status --porcelain)" ] || die "A release is made of what is committed.
 Received: $(git status --porcelain | head -n 5)
 Fix: Commit these files, or remove them."
-.venv/bin/python -m pytest -q tests/python/test_project_files.py
+python3 tools/publish.py check
+.venv/bin/python -m pytest -q tests/python/test_project_files.py tests/python/test_publish.py
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,6 +19,7 @@ root=$PWD
 python=$(tools/find-python.sh)
 mkdir "$work/source" "$work/elsewhere"
 git archive HEAD | tar -xf - -C "$work/source"
+python3 tools/publish.py links "$work/source"
 rm -rf dist
 mkdir dist
 
