@@ -52,7 +52,7 @@ install_tfdistr <- function(envname = "r-tfdistr", version = NULL, gpu = NULL) {
     }
     reticulate::virtualenv_create(envname, starter, packages = NULL)
   }
-  # In a file: reticulate removes the quotes of packages that it gives to pip, without which a marker is not valid.
+  # In a file: reticulate removes quotes from what it passes to pip, and a marker is not valid without them.
   requirements <- withr::local_tempfile(lines = wanted$packages, fileext = ".txt")
   reticulate::virtualenv_install(envname, requirements = requirements)
   if (reticulate::py_available()) {

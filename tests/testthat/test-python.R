@@ -158,6 +158,17 @@ test_that("a Python without the packages is an error that says how to install th
   expect_match(paste(output, collapse = " "), "No module named .*Fix: Call install_tfdistr\\(\\)")
 })
 
+test_that("where Python has not the packages, the tests of the package are skipped and install nothing", {
+  python <- file.path(withr::local_tempdir(), "env")
+  system2(reticulate::py_config()$python, c("-m", "venv", "--without-pip", python))
+  code <- sprintf("source('%s')", normalizePath(test_path("..", "testthat.R")))
+  output <- fresh_session(code, python = file.path(python, "bin", "python"))
+  expect_null(attr(output, "status"))
+  expect_match(output, "Skipped, as no Python with tensorflow, keras and mpi4py is here", all = FALSE)
+  expect_match(output, "No module named 'tensorflow'", all = FALSE)
+  expect_length(Sys.glob(file.path(python, "lib", "*", "site-packages", "*")), 0L)
+})
+
 test_that("with a card of NVIDIA the libraries of CUDA are asked for, and arguments are checked", {
   project <- RcppTOML::parseTOML(package_file("pyproject.toml"))$project
   cuda <- unlist(project[["optional-dependencies"]]$gpu)
