@@ -7,8 +7,8 @@
 # Everything that the functions need, for restore_functions().
 #
 # functions: A named list of functions; some may be NULL.
-# root: What gets the variables of the global environment where the functions are restored: that of the worker,
-#   or an environment of their own in a session, whose global environment belongs to the user.
+# root: What gets the variables of the global environment where the functions are restored: that of the
+#   worker, or an environment of their own in a session, whose global environment belongs to the user.
 # Returns: a list with `functions`, `globals` (variables for `root`), `root`, `packages` (packages to attach,
 #   in this order) and `state` (changed variables of packages, see R/package_state.R).
 capture_functions <- function(functions, root = globalenv()) {

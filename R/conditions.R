@@ -61,7 +61,7 @@ abort_as_in_python <- function(error, call) {
 }
 
 # Whether this process is `Rscript file.R` or `Rscript -e code`, which has no code of its own for uncaught
-# errors. It is neither a session that somebody uses nor an R inside another program, which would exit with it.
+# errors. It is neither a session that somebody uses nor an R inside another program.
 is_script <- function(arguments = commandArgs()) {
   arguments <- arguments[cumsum(arguments == "--args") == 0L]
   !interactive() && any(grepl("^(--file=|-e$)", arguments)) && is.null(getOption("error"))

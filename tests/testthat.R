@@ -1,8 +1,8 @@
 library(testthat)
 library(tfdistr)
 
-# On a machine without the Python packages, such as CRAN's, the tests are skipped, and nothing is installed for
-# them. Another process looks for the packages, since some tests need a session that has not started Python.
+# On a machine without the Python packages, such as CRAN's, the tests are skipped, and nothing is installed.
+# Another process looks for the packages, since some tests need a session that has not started Python.
 ask <- "library(tfdistr); for (name in c('tensorflow', 'keras', 'mpi4py')) reticulate::import(name)"
 answer <- suppressWarnings(system2(
   file.path(R.home("bin"), "Rscript"), c("-e", shQuote(ask)),
