@@ -1,5 +1,6 @@
 """The repository's address and the maintainer: pyproject.toml has them, and all other files have the same."""
 
+import hashlib
 import re
 import runpy
 import subprocess
@@ -7,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from paths import ROOT
 
 PUBLISH = runpy.run_path(str(ROOT / "tools" / "publish.py"))
@@ -80,3 +82,39 @@ def test_links_of_the_readme_are_absolute_in_the_packages(checkout):
     assert f"{base}docs/failures.md" in links
     assert all(link.startswith("https://") for link in links)
     assert after.replace(base, "") == before
+
+
+def test_the_recipe_of_conda_forge_asks_for_what_pip_asks_for(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import conda_recipe
+
+    sdist = tmp_path / "tfdistr-0.tar.gz"
+    sdist.write_bytes(b"sources")
+    made = yaml.safe_load(conda_recipe.recipe(sdist))
+    assert made["context"] == {"version": PUBLISH["version"](), "python_min": "3.11"}
+    assert made["source"]["sha256"] == hashlib.sha256(b"sources").hexdigest()
+    assert made["about"]["homepage"] == ORIGIN.address
+    unix, python, *run = made["requirements"]["run"]
+    assert [unix, python] == ["__unix", "python >=${{ python_min }},<3.14"]
+    assert [line.replace(" ", "") for line in run] == [line.split(";")[0] for line in PROJECT["dependencies"]]
+
+
+def test_uploads_to_pypi_start_by_hand_and_need_no_secret():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "publish.yml").read_text())
+    assert workflow[True] == {"workflow_dispatch": None}  # YAML 1.1 reads the key "on" so
+    build, upload = workflow["jobs"]["build"], workflow["jobs"]["upload"]
+    assert {"run": "make release"} in build["steps"]
+    assert "permissions" not in build
+    assert upload["permissions"] == {"id-token": "write"}
+    assert all("run" not in step and re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in upload["steps"])
+
+
+def test_the_site_links_to_the_repository_that_builds_it(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools" / "site")
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    import repository
+
+    assert repository.address(ROOT) == repository.written_address(ROOT) == ORIGIN.address
+    monkeypatch.setenv("GITHUB_REPOSITORY", "a/fork")
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.com")
+    assert repository.address(ROOT) == "https://github.com/a/fork"
