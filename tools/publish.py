@@ -46,11 +46,22 @@ def files_with(text: str, root: Path = ROOT) -> list[str]:
     return subprocess.run(command, cwd=root, capture_output=True, text=True).stdout.splitlines()
 
 
-def change(new: Origin, root: Path = ROOT) -> None:
-    """Replace the address and the maintainer in all files."""
+def change(new: Origin, root: Path = ROOT) -> str | None:
+    """Replace the address and the maintainer in all files; return what is wrong with them."""
+    if not (
+        re.fullmatch(r"https://[^/\s]+(/[^/\s]+)+", new.address)
+        and new.name
+        and re.fullmatch(r"\S+@\S+", new.email)
+    ):
+        return (
+            "The address must be that of a repository, and the maintainer must have a name and an email.\n"
+            f"Received: {', '.join(new)}\n"
+            'Fix: Pass https://github.com/OWNER/tfdistr "Jane Doe" jane@doe.org, for example.'
+        )
     for before, after in zip(origin(root), new, strict=True):
         for path in files_with(before, root):
             (root / path).write_text((root / path).read_text().replace(before, after))
+    return None
 
 
 def check(root: Path = ROOT) -> str | None:
@@ -77,8 +88,7 @@ def main(arguments: list[str]) -> str | None:
     """Do what the command line says; return what is wrong."""
     match arguments:
         case ["set", address, name, email]:
-            change(Origin(address.rstrip("/"), name, email))
-            return None
+            return change(Origin(address.rstrip("/"), name, email))
         case ["check"]:
             return check()
         case ["links", folder]:

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 Received: $(git status --porcelain | head -n 5)
 Fix: Commit these files, or remove them."
 python3 tools/publish.py check
-.venv/bin/python -m pytest -q tests/python/test_project_files.py tests/python/test_publish.py \
+.venv/bin/python -m pytest -q -m 'not slow' tests/python/test_project_files.py tests/python/test_publish.py \
   tests/python/test_packaging.py
 
 work=$(mktemp -d)

@@ -68,6 +68,24 @@ def test_one_command_writes_them_everywhere(checkout):
     assert "git clone https://github.com/jane/tfdistr &&" in (checkout / "README.md").read_text()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("github.com/jane/tfdistr", "Jane Doe", "jane@doe.org"),
+        ("https://github.com", "Jane Doe", "jane@doe.org"),
+        ("https://github.com/jane/tfdistr", "", "jane@doe.org"),
+        ("https://github.com/jane/tfdistr", "jane@doe.org", "Jane Doe"),
+    ],
+)
+def test_what_is_no_address_or_maintainer_changes_nothing(wrong, checkout):
+    refused = PUBLISH["change"](PUBLISH["Origin"](*wrong), checkout)
+    what, received, fix = refused.splitlines()
+    assert what.startswith("The address must be that of a repository")
+    assert received == f"Received: {', '.join(wrong)}"
+    assert fix.startswith("Fix: Pass https://github.com/OWNER/tfdistr ")
+    assert PUBLISH["origin"](checkout) == ORIGIN
+
+
 def test_a_release_is_refused_before_anything_is_built():
     script = (ROOT / "tools" / "release.sh").read_text()
     assert script.index("tools/publish.py check") < script.index("uv.sh build")
