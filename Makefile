@@ -101,9 +101,9 @@ test-zoo: setup ## ten models of keras-hub, keras-rs and keras.applications
 test-debian13: ## test-r on Debian 13, in a chroot; needs root
 	@tools/test-debian13.sh
 
-versions: setup ## old and new TensorFlow, Keras and Python; T=name, RECORD=1
-	@python3 tools/versions.py --only '$(T)' $(if $(RECORD),--record)
-	$(if $(T),,@tools/test-debian13.sh)
+versions: setup ## old and new TensorFlow, Keras and Python; T=name, RECORD=1; NIGHTLY=1: the nightly builds
+	@python3 tools/versions.py $(if $(NIGHTLY),--nightly,--only '$(T)') $(if $(RECORD),--record)
+	$(if $(T)$(NIGHTLY),,@tools/test-debian13.sh)
 
 test-cross: setup ## R and Python in one process and on one cluster
 	$(PYTHON) -m pytest tests/cross $(if $(T),-k '$(T)',$(if $(SLOW),--durations=40,-m 'not slow'))

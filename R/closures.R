@@ -7,14 +7,16 @@
 # Everything that the functions need, for restore_functions().
 #
 # functions: A named list of functions; some may be NULL.
-# Returns: a list with `functions`, `globals` (variables for the global environment), `packages` (packages
-#   to attach, in this order) and `state` (changed variables of packages, see R/package_state.R).
-capture_functions <- function(functions) {
-  used <- new_used()
+# root: What gets the variables of the global environment where the functions are restored: that of the
+#   worker, or an environment of their own in a session, whose global environment belongs to the user.
+# Returns: a list with `functions`, `globals` (variables for `root`), `root`, `packages` (packages to attach,
+#   in this order) and `state` (changed variables of packages, see R/package_state.R).
+capture_functions <- function(functions, root = globalenv()) {
+  used <- new_used(root)
   for (name in names(functions)) visit(functions[[name]], used, name)
   attached <- sub("^package:", "", grep("^package:", search(), value = TRUE))
   parts <- copy_value(list(functions = functions, globals = used$globals), used)
-  c(parts, list(packages = rev(attached), state = package_state(used$of_packages)))
+  c(parts, list(root = root, packages = rev(attached), state = package_state(used$of_packages)))
 }
 
 # Puts the result of capture_functions() into this process. Returns the functions.
@@ -23,7 +25,7 @@ restore_functions <- function(captured) {
     suppressPackageStartupMessages(library(package, character.only = TRUE))
   }
   restore_package_state(captured$state)
-  list2env(captured$globals, globalenv())
+  list2env(captured$globals, captured$root)
   captured$functions
 }
 
@@ -42,8 +44,8 @@ sizes_of_variables <- function(captured) {
 # The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
 # values of variables in the global environment, or in a database that attach() put behind it; `of_packages`
 # has the names of variables for each package.
-new_used <- function() {
-  rlang::env(frames = list(), names = list(), globals = list(), of_packages = list())
+new_used <- function(root) {
+  rlang::env(root = root, frames = list(), names = list(), globals = list(), of_packages = list())
 }
 
 # Records a variable of a frame. Returns whether it is new.
@@ -224,7 +226,10 @@ is_plain_environment <- function(value) {
 }
 
 copy_frame <- function(frame, used, done) {
-  if (is_shared(frame) || identical(frame, globalenv())) {
+  if (identical(frame, globalenv())) {
+    return(used$root)
+  }
+  if (is_shared(frame)) {
     return(frame)
   }
   place <- which_env(frame, done$frames)

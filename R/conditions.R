@@ -57,7 +57,14 @@ abort_as_in_python <- function(error, call) {
   parts$status <- NULL
   if (!is.null(parts$workers)) parts$workers <- frame_of(parts$workers)
   raise <- function() do.call(abort, c(parts, list(exception = error, call = call)), quote = TRUE)
-  if (!is.null(status) && !interactive()) end_of_script(raise, status) else raise()
+  if (!is.null(status) && is_script()) end_of_script(raise, status) else raise()
+}
+
+# Whether this process is `Rscript file.R` or `Rscript -e code`, which has no code of its own for uncaught
+# errors. It is neither a session that somebody uses nor an R inside another program.
+is_script <- function(arguments = commandArgs()) {
+  arguments <- arguments[cumsum(arguments == "--args") == 0L]
+  !interactive() && any(grepl("^(--file=|-e$)", arguments)) && is.null(getOption("error"))
 }
 
 # Raises an error. If nobody catches it, a script ends with this status: schedulers know a preemption by it.

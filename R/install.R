@@ -52,24 +52,23 @@ install_tfdistr <- function(envname = "r-tfdistr", version = NULL, gpu = NULL) {
     }
     reticulate::virtualenv_create(envname, starter, packages = NULL)
   }
-  reticulate::virtualenv_install(envname, wanted$packages)
+  # In a file: reticulate removes quotes from what it passes to pip, and a marker is not valid without them.
+  requirements <- withr::local_tempfile(lines = wanted$packages, fileext = ".txt")
+  reticulate::virtualenv_install(envname, requirements = requirements)
   if (reticulate::py_available()) {
     cli::cli_inform(c(i = "Restart R: this session uses a Python already."))
   }
   invisible(reticulate::virtualenv_python(envname))
 }
 
-# The Python packages, and the versions of Python, that pyproject.toml names.
+# The Python packages, with their markers of platforms, and the versions of Python, that pyproject.toml names.
 python_requirements <- function(gpu) {
   lines <- readLines(package_file("pyproject.toml"))
   # The tables of tools are left out: RcppTOML prints a line for a list of lists in them.
   lines <- lines[cumsum(startsWith(lines, "[tool.")) == 0L]
   project <- RcppTOML::parseTOML(paste(lines, collapse = "\n"), fromFile = FALSE)$project
-  extras <- c(if (.Platform$OS.type == "unix") "mpi", if (gpu) "gpu") # MPI: the faster backend on CPUs
-  packages <- c(unlist(project$dependencies), unlist(project[["optional-dependencies"]][extras]))
   list(
-    # reticulate removes quotes, without which a marker is not valid. The package is then for all versions.
-    packages = sub(" *;.*", "", packages),
+    packages = c(unlist(project$dependencies), if (gpu) unlist(project[["optional-dependencies"]]$gpu)),
     python_version = strsplit(project[["requires-python"]], ",", fixed = TRUE)[[1L]]
   )
 }

@@ -1,9 +1,9 @@
 # The R process of a worker: its input, and its work. In Python, this is jobs/worker.py.
 
 # Writes functions, and the state of R in which they run, into the run directory, for load_functions().
-save_functions <- function(functions, seed, run_dir) {
+save_functions <- function(functions, seed, run_dir, root = globalenv()) {
   objects <- reticulate::import_builtins(convert = FALSE)$list()
-  bundle <- list(captured = capture_functions(functions), seed = seed, kind = RNGkind())
+  bundle <- list(captured = capture_functions(functions, root), seed = seed, kind = RNGkind())
   # Python pickles the Python objects. saveRDS() calls the hook for each environment.
   hook <- function(object) {
     if (is_python(object)) {
@@ -32,12 +32,12 @@ save_rds <- function(object, path, hook) {
   tryCatch(close(connection), warning = refuse)
 }
 
-# Functions, and all that they use, as raw vectors.
+# Functions, and all that they use, as raw vectors, for another session of the user.
 pack_functions <- function(functions) {
   folder <- tempfile("tfdistr-functions-")
   dir.create(folder, mode = "0700")
   on.exit(unlink(folder, recursive = TRUE))
-  save_functions(functions, 0L, folder)
+  save_functions(functions, 0L, folder, root = new.env(parent = globalenv()))
   files <- list.files(folder)
   content <- function(file) readBin(file, "raw", file.size(file))
   rlang::set_names(lapply(file.path(folder, files), content), files)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes dist/: the wheel, the sdist and the R package of the files that git has. Each is checked, then installed into an
 # empty environment, where a small model is trained on two workers. A bill of materials lists the locked dependencies,
-# in which known vulnerabilities are looked for. Nothing is uploaded.
+# in which known vulnerabilities are looked for. A recipe is for conda-forge. Nothing is uploaded.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -9,7 +9,9 @@ cd "$(dirname "$0")/.."
 [ -z "$(git status --porcelain)" ] || die "A release is made of what is committed.
 Received: $(git status --porcelain | head -n 5)
 Fix: Commit these files, or remove them."
-.venv/bin/python -m pytest -q tests/python/test_project_files.py
+python3 tools/publish.py check
+.venv/bin/python -m pytest -q -m 'not slow' tests/python/test_project_files.py tests/python/test_publish.py \
+  tests/python/test_packaging.py
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,6 +20,7 @@ root=$PWD
 python=$(tools/find-python.sh)
 mkdir "$work/source" "$work/elsewhere"
 git archive HEAD | tar -xf - -C "$work/source"
+python3 tools/publish.py links "$work/source"
 rm -rf dist
 mkdir dist
 
@@ -25,6 +28,11 @@ say "The wheel and the sdist"
 tools/uv.sh build --quiet --python "$python" --out-dir "$root/dist" "$work/source"
 rm -f dist/.gitignore
 tools/uv.sh run --quiet --isolated --locked --only-group release --python "$python" twine check --strict dist/*
+
+say "The recipe of conda-forge"
+python3 tools/conda_recipe.py dist/tfdistr-*.tar.gz >dist/recipe.yaml
+tools/uv.sh run --quiet --isolated --locked --only-group release --python "$python" \
+  python -c 'import rattler_build, sys; print(*rattler_build.Stage0Recipe.from_file(sys.argv[1]).render())' dist/recipe.yaml
 
 say "The bill of materials"
 version=$(.venv/bin/python -c 'import tfdistr; print(tfdistr.__version__)')

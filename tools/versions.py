@@ -1,10 +1,12 @@
 """Trains with the versions of Python, TensorFlow and Keras that users have, and prints a table.
 
 Usage: versions.py [--only PART] [--record]
+       versions.py --nightly
 
 Each row of the table has an environment of its own in .cache/versions, about 2 GB, which is made once. A row
 whose Python is not on this machine is skipped, and the table says so. With --record the results go into
-tests/versions/results.json, from which docs/install.md has its table. The exit status is 1 if a check fails.
+tests/versions/results.json, from which docs/install.md has its table. --nightly checks the nightly builds of
+TensorFlow and Keras, which tfdistr does not support yet. The exit status is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ ROWS = (
     Versions("3.13", "2.20.0", "3.12.4"),
     Versions("3.13", "2.21.0", "3.15.1"),
 )
+NIGHTLY = Versions("3.11", "nightly", "nightly")
 
 
 def main() -> int:
@@ -61,8 +64,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", help="a part of the name of an environment")
     parser.add_argument("--record", action="store_true", help="write tests/versions/results.json")
+    parser.add_argument(
+        "--nightly", action="store_true", help="check the nightly builds of TensorFlow and Keras"
+    )
     options = parser.parse_args()
-    rows = [row for row in ROWS if options.only in row.folder.name]
+    rows = [NIGHTLY] if options.nightly else [row for row in ROWS if options.only in row.folder.name]
     if not rows:
         parser.error(f"no environment has this in its name: {options.only}")
     results = []
@@ -92,7 +98,7 @@ def checked(row: Versions) -> dict:
 
 def environment(row: Versions) -> bool:
     """Make the environment of a row, if it is not there; return whether it is there."""
-    if (row.folder / "complete").exists():
+    if (row.folder / "complete").exists() and row != NIGHTLY:
         return True
     base = find_python(row.python)
     if base is None:
@@ -101,13 +107,25 @@ def environment(row: Versions) -> bool:
     print(f"==> {row.folder.name}, with {base}", flush=True)
     shutil.rmtree(row.folder, ignore_errors=True)
     packages = [f"tensorflow=={row.tensorflow}", f"keras=={row.keras}", "-e", str(ROOT)]
-    if row.tensorflow < "2.20":
+    if row == NIGHTLY:
+        packages[:2] = ["tf-nightly", "keras-nightly", "--overrides", str(FOLDER / "nightly.txt")]
+    elif row.tensorflow < "2.20":
         packages.append("tensorflow-metadata<1.21")  # docs/install.md says why
     subprocess.run([UV, "venv", "--quiet", "--python", base, row.folder], check=True)
     install = [UV, "pip", "install", "--quiet", "--python", row.folder / "bin" / "python"]
     subprocess.run([*install, *packages, "pytest"], check=True)
+    if row == NIGHTLY:
+        allow_newer(row)
     (row.folder / "complete").touch()
     return True
+
+
+def allow_newer(row: Versions) -> None:
+    """Let each process of this environment take newer versions than tfdistr supports."""
+    (site_packages,) = row.folder.glob("lib/python*/site-packages")
+    newer = ", ".join(f"{name}=('0.0', '99.0')" for name in ("TensorFlow", "Keras"))
+    line = f"import tfdistr.supported; tfdistr.supported.SUPPORTED.update({newer})\n"
+    (site_packages / "zz_allow_newer.pth").write_text(line)  # after the file that makes tfdistr known
 
 
 def find_python(version: str) -> str | None:

@@ -1,10 +1,13 @@
 """What is handed out: the R package carries the very Python core that the Python package has."""
 
+import email
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -32,8 +35,14 @@ def core_files() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tarball")
-    run(ROOT / "tools" / "build-r.sh", folder, cwd=folder)
+    """The R package, made of a checkout whose links in inst/ are plain files, as git may leave them."""
+    folder, checkout = tmp_path_factory.mktemp("tarball"), tmp_path_factory.mktemp("checkout")
+    run("sh", "-c", f"tar -cf - --exclude='./.[a-z]*' . | tar -xf - -C {checkout}", cwd=ROOT)
+    for link in [path for path in (checkout / "inst").iterdir() if path.is_symlink()]:
+        target = str(link.readlink())
+        link.unlink()
+        link.write_text(target)
+    run(checkout / "tools" / "build-r.sh", folder, cwd=folder)
     (path,) = folder.glob("tfdistr_*.tar.gz")
     return path
 
@@ -52,6 +61,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(CORE, folder / "python" / "tfdistr", ignore=shutil.ignore_patterns("__pycache__"))
+    run(sys.executable, ROOT / "tools" / "publish.py", "links", folder, cwd=folder)
     run(ROOT / "tools" / "uv.sh", "build", "--wheel", "--out-dir", folder, folder, cwd=folder)
     (path,) = folder.glob("tfdistr-*.whl")
     return path
@@ -81,6 +91,15 @@ def test_r_tarball_has_nothing_else(tarball: Path) -> None:
     assert {name.split("/")[1] for name in names if name.startswith("tests/")} <= {"testthat", "testthat.R"}
 
 
+def test_r_tarball_has_all_vignettes_and_a_citation(tarball: Path) -> None:
+    with tarfile.open(tarball) as archive:
+        names = set(archive.getnames())
+    vignettes = [path.stem for path in (ROOT / "vignettes").glob("*.Rmd")]
+    assert vignettes
+    assert {f"tfdistr/inst/doc/{name}.html" for name in vignettes} <= names
+    assert "tfdistr/inst/CITATION" in names
+
+
 def test_wheel_has_the_core_byte_for_byte(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
@@ -106,5 +125,14 @@ def test_installed_r_package_uses_its_own_core(r_library: Path, tmp_path: Path) 
     assert not list(r_library.rglob("*.egg-info"))
 
 
-def test_the_wheel_has_the_version_of_the_core(wheel: Path) -> None:
-    assert wheel.name.split("-")[1] == tfdistr.__version__
+def test_metadata_of_the_wheel_have_absolute_links(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert metadata["Version"] == tfdistr.__version__
+    assert metadata["Author-email"] == "{name} <{email}>".format(**project["authors"][0])
+    assert metadata.get_all("Project-URL") == [f"{name}, {url}" for name, url in project["urls"].items()]
+    links = re.findall(r"\]\(([^)\s]+)\)", metadata.get_payload())
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("https://")] == []

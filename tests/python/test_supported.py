@@ -1,6 +1,7 @@
 """The supported versions: one list of them, and one message outside of them."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import types
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
 from paths import ROOT
 
 import tfdistr
@@ -113,3 +116,55 @@ def test_what_the_documents_show_was_run():
     assert shown == list(DRIVER["ROWS"])
     assert {status for result in RESULTS for status in result["checks"].values()} == {"ok"}
     assert {tuple(result["checks"]) for result in RESULTS} == {tuple(DRIVER["CHECKS"])}
+
+
+def locked() -> dict[tuple[str, str], list[str]]:
+    """The wheels of each locked package, by name and version."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    return {
+        (package["name"], package.get("version")): [wheel["url"] for wheel in package.get("wheels", [])]
+        for package in packages
+    }
+
+
+def of_system(system: dict[str, str], wheel: str) -> tuple[set[str], set[str]]:
+    """Of the packages that tfdistr needs: those without a wheel for a system, and those left out on it."""
+    options = "--frozen --quiet --no-dev --no-emit-project --no-hashes --no-annotate --no-header"
+    export = f"{ROOT}/tools/uv.sh export {options}"
+    lines = subprocess.run(export, shell=True, capture_output=True, text=True, check=True).stdout.splitlines()
+    pattern, wheels = re.compile(f"(none-any|(cp3|py3).*{wheel})[.]whl$"), locked()
+    needed = [Requirement(line) for line in lines]
+    left_out = {one.name for one in needed if one.marker and not one.marker.evaluate(system)}
+    missing = {
+        one.name
+        for one in needed
+        if one.name not in left_out
+        and not any(map(pattern.search, wheels[one.name, str(one.specifier).removeprefix("==")]))
+    }
+    return missing, left_out
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "wheel", "missing", "left_out"),
+    [
+        ("linux", "aarch64", "manylinux.*aarch64", set(), set()),
+        ("darwin", "arm64", "macosx.*(arm64|universal2)", set(), {"array-record"}),
+        ("darwin", "x86_64", "macosx.*(x86_64|universal2)", {"tensorflow"}, {"array-record"}),
+        ("win32", "AMD64", "win_amd64", set(), {"array-record", "mpi4py", "mpich"}),
+    ],
+)
+def test_the_install_page_says_which_systems_have_wheels(platform, machine, wheel, missing, left_out):
+    system = {"sys_platform": platform, "platform_machine": machine, "python_full_version": "3.13.0"}
+    found, without = of_system(system | {"python_version": "3.13"}, wheel)
+    assert found - {"promise"} == missing  # promise is an sdist of Python files
+    assert without & {"array-record", "mpi4py", "mpich"} == left_out
+
+
+def test_nightly_builds_are_checked_once_a_week_without_the_bounds():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "versions.yml").read_text())
+    assert workflow[True]["schedule"]  # YAML 1.1 reads the key "on" so
+    assert {"run": "make versions NIGHTLY=1"} in workflow["jobs"]["nightly"]["steps"]
+    lifted = (ROOT / "tests" / "versions" / "nightly.txt").read_text().splitlines()[1:]
+    assert [Requirement(line).name for line in lifted] == ["tensorflow", "keras"]
+    assert not any(Requirement(line).marker.evaluate() for line in lifted)
+    assert DRIVER["NIGHTLY"] not in DRIVER["ROWS"]

@@ -36,6 +36,16 @@ test_that("functions of the global environment take along what they use of it, a
   expect_identical(result, 9)
 })
 
+test_that("functions of a saved fit leave the global environment of the session as it is", {
+  local_globals(width = 3, helper = in_global(function() width))
+  packed <- pack_functions(list(model = in_global(function() helper() + 1)))
+  list2env(list(width = 100, helper = NULL), globalenv())
+  model <- unpack_functions(packed)$model
+  expect_identical(model(), 4)
+  expect_identical(mget(c("width", "helper"), envir = globalenv()), list(width = 100, helper = NULL))
+  expect_identical(result_elsewhere(capture_functions(list(model = model))), 4)
+})
+
 test_that("of the frames around a function only what is used goes along", {
   make <- function(width, not_given, ...) {
     large <- raw(1e6)

@@ -110,3 +110,13 @@ def chained(function):
   through <- function() reticulate::import_builtins()$int("no number")
   expect_match(asked(caught$caught(through))[[1L]], "^ValueError")
 })
+
+test_that("only a script that leaves errors to R exits with the status of a preemption", {
+  withr::local_options(error = NULL)
+  expect_true(is_script(c("R", "--no-echo", "--no-restore", "--file=train.R", "--args", "a")))
+  expect_true(is_script(c("R", "--no-echo", "-e", "code")))
+  expect_false(is_script(c("R", "--no-save", "--args", "-e"))) # standard input
+  expect_false(is_script(c("rpy2", "--quiet"))) # R in a Python process
+  withr::local_options(error = function() NULL)
+  expect_false(is_script(c("R", "--file=train.R")))
+})

@@ -51,3 +51,16 @@ test_that("functions are read from a run directory of the user's only", {
   Sys.chmod(folder, "0770", use_umask = FALSE)
   expect_error(load_functions(folder), "others can write to it (mode 770)", fixed = TRUE)
 })
+
+test_that("a fit changes neither R's functions nor the global environment of the session", {
+  ours <- list(quit = quit, q = q, print = print, warning = warning)
+  variables <- function() as.list(globalenv(), all.names = TRUE, sorted = TRUE)
+  set.seed(1) # the session has a generator, whose state the next draw changes
+  digits <- some_digits()
+  before <- variables()
+  fit <- distributed_fit(small_model, digits$x, digits$y, seed = 2)
+  read <- unserialize(serialize(fit, NULL))
+  expect_identical(predict(read, digits$x), predict(fit, digits$x))
+  expect_identical(variables(), before)
+  expect_identical(list(quit = quit, q = q, print = print, warning = warning), ours)
+})

@@ -21,7 +21,7 @@ def on_config(config: Any) -> Any:
     """Adds what the repository says of itself, and the references: a page for each name."""
     sections = {"Python": python_reference.navigation(ROOT), "R": r_reference.navigation(ROOT)}
     config.extra["version"] = repository.version(ROOT)
-    config.repo_url = repository.address()
+    config.repo_url = repository.address(ROOT)
     config.repo_name = "Source"
     parts = {title: entry[title] for entry in config.nav for title in entry}
     parts["Troubleshooting"].append({"Messages": message_pages.navigation()})
@@ -52,8 +52,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         page.meta["search"] = {"exclude": True}  # thousands of lines that programs printed
     if line := references.other_language(uri, ROOT):
         markdown += f"\n\n{line}\n"
-    if address := repository.address():
-        markdown = markdown.replace(repository.NO_ADDRESS, address)
+    markdown = markdown.replace(repository.written_address(ROOT), repository.address(ROOT))
     markdown = repository.site_links(markdown, uri, ROOT)
     markdown = blocks.diagrams(markdown, ROOT / "docs" / Path(uri).parent)
     return blocks.tabs(blocks.scripts(markdown, ROOT))

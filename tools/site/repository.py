@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -29,14 +30,16 @@ _CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".py": "python", ".R": "r", ".c": "c", ".md": "markdown", ".sh": "sh"}
 
 
-#: What the pages write where the address of the repository belongs.
-NO_ADDRESS = "<address of this repository>"
+def written_address(root: Path) -> str:
+    """The address of the repository, as its files have it: tools/publish.py writes it."""
+    return tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 
 
-def address() -> str | None:
-    """The address of the repository, where a workflow of GitHub builds the site."""
+def address(root: Path) -> str:
+    """The address of the repository: that of the fork, where a workflow of GitHub builds the site."""
     repository = os.environ.get("GITHUB_REPOSITORY")
-    return repository and f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}"
+    server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
+    return f"{server}/{repository}" if repository else written_address(root)
 
 
 def version(root: Path) -> str:
