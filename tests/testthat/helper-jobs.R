@@ -114,7 +114,7 @@ free_addresses <- function() {
 
 # What hides the GPUs of this machine, if it has some: a fork server serves those with the same variables.
 no_gpus <- function() {
-  gpus <- module_of_core("clusters.resources")$visible_gpus(reticulate::dict())
+  gpus <- module_of_core("utils.gpus")$visible_gpus(reticulate::dict())
   if (length(gpus)) c(CUDA_VISIBLE_DEVICES = "")
 }
 
