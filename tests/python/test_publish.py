@@ -65,7 +65,7 @@ def test_one_command_writes_them_everywhere(checkout):
     assert PUBLISH["check"](checkout) is None
     assert PUBLISH["origin"](checkout) == new
     assert 'person("Jane Doe", email = "jane@doe.org"' in (checkout / "DESCRIPTION").read_text()
-    assert "git clone https://github.com/jane/tfdistr &&" in (checkout / "README.md").read_text()
+    assert "git clone https://github.com/jane/tfdistr tfdistr &&" in (checkout / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -168,3 +168,11 @@ def test_nightly_builds_are_checked_once_a_week_without_the_bounds():
     assert [Requirement(line).name for line in lifted] == ["tensorflow", "keras"]
     assert not any(Requirement(line).marker.evaluate() for line in lifted)
     assert DRIVER["NIGHTLY"] not in DRIVER["ROWS"]
+
+
+@pytest.mark.parametrize("name", supported.SUPPORTED)
+def test_the_range_is_as_wide_as_what_was_tried(name):
+    first, end = (tuple(map(int, version.split("."))) for version in supported.SUPPORTED[name])
+    tried = {tuple(map(int, result[name.lower()].split(".")[:2])) for result in RESULTS}
+    assert min(tried) == first
+    assert max(tried) == (end[0], end[1] - 1)

@@ -1,8 +1,9 @@
 # R code in a session of its own, without a Python chosen for it; what it prints.
-fresh_session <- function(code, python = NA) {
+fresh_session <- function(code, python = NA, stderr = "") {
   withr::local_envvar(RETICULATE_PYTHON = python, VIRTUAL_ENV = NA)
   withr::local_dir(withr::local_tempdir())
-  system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", "-e", shQuote(code)), stdout = TRUE)
+  command <- c("--vanilla", "-e", shQuote(code))
+  system2(file.path(R.home("bin"), "Rscript"), command, stdout = TRUE, stderr = stderr)
 }
 
 test_that("a fork of a process that has loaded TensorFlow gets an error", {
@@ -105,6 +106,7 @@ test_that("library(tfdistr) does not start Python, and asks reticulate for what 
   expect_identical(trimws(output[[1]]), "FALSE")
   project <- RcppTOML::parseTOML(system.file("pyproject.toml", package = "tfdistr"))$project
   expect_true(all(c(unlist(project$dependencies), ">=3.11") %in% output))
+  expect_identical(fresh_session("library(tfdistr)", stderr = TRUE), character())
 })
 
 test_that("the Python that make setup recorded is used where none was chosen", {
