@@ -24,7 +24,8 @@
 #'   list with `shape`, `dtype` ("float32", "int64" or "string") and perhaps `default`, or only the dtype, or
 #'   a `tf$io$FixedLenFeature`.
 #' @param target Character vector: name of the column or feature of `y`, or several names (a list of one name
-#'   stands for several columns, of which there is one); `NULL` for examples without `y`.
+#'   stands for several columns, of which there is one); `NULL` for examples without `y`. Text in a column is
+#'   the number of its class, from 0 in sorted order; the fit keeps the classes, as those of a factor.
 #' @param fill Of tables: the value in the place of missing values, or a named list with a value for each
 #'   column that may have some. By default a missing value is an error. NaN is a number.
 #' @param matrix Of tables: `TRUE` if several columns become one array, `FALSE` if not; by default they do if
@@ -36,7 +37,8 @@
 #'   Hugging Face's datasets have them.
 #' @param color_mode Of images, a string: "rgb" (the default), "grayscale" or "rgba".
 #' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files`,
-#'   `examples` and two functions without arguments: `arrays()` gives all examples as a list of R arrays,
+#'   `examples`, `class_names` (the classes of a target of text, or of a folder of images, in the order of their
+#'   numbers; of several targets, a list by target) and two functions without arguments: `arrays()` gives all examples as a list of R arrays,
 #'   input and label; `dataset()` a `tf.data.Dataset` of the examples, not batched, in a fixed order.
 #' @section Errors: `tfdistr_error_argument` if there is no such data set, split, file or column, if a file is
 #'   damaged, if its columns have other types than those of the first file, if a value is missing, or if a
@@ -61,11 +63,16 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
     if (read) call_with_arguments("load_dataset", arguments, call = NULL) else described
   }
   # The attributes of data sets in files.
-  known <- function(name) if (reticulate::py_has_attr(described, name)) unlist(described[[name]])
+  known <- function(name) {
+    if (reticulate::py_has_attr(described, name)) {
+      value <- reticulate::py_to_r(described[[name]])
+      if (is.null(names(value))) unlist(value) else lapply(value, unlist)
+    }
+  }
   structure(
     list(
       name = name, split = split, data_dir = data_dir, supervised = supervised,
-      files = known("files"), examples = known("examples"),
+      files = known("files"), examples = known("examples"), class_names = known("class_names"),
       arrays = function() {
         with_conditions(values_for_r(reticulate::py_call(reticulate::py_get_attr(python(), "arrays"))))
       },

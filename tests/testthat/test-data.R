@@ -196,4 +196,20 @@ test_that("text as labels is refused, and a factor is numbers", {
   )
   fit <- distributed_fit(model, iris[, 1:4], iris$Species, seed = 1, verbose = 0)
   expect_lt(fit$history$loss, 5)
+  # Text in files has the classes of a factor.
+  folder <- withr::local_tempdir()
+  csv <- function(rows) {
+    file <- file.path(folder, paste0(nrow(rows), ".csv"))
+    write.csv(rows, file, row.names = FALSE)
+    load_dataset("csv", files = file, target = "Species")
+  }
+  flowers <- csv(iris)
+  expect_identical(flowers$class_names, levels(iris$Species))
+  weights <- c(setosa = 1, virginica = 2)
+  train <- function(...) distributed_fit(model, ..., seed = 1, verbose = 0, class_weight = weights)
+  fit <- train(flowers, validation_data = csv(iris[101:150, ]))
+  of_frame <- train(iris[, 1:4], iris$Species, validation_data = list(iris[101:150, 1:4], iris$Species[101:150]))
+  expect_identical(fit$history, of_frame$history)
+  expect_identical(evaluate(fit, csv(iris[101:150, ])), evaluate(fit, iris[101:150, 1:4], iris$Species[101:150]))
+  expect_identical(levels(predict(fit, iris[, 1:4], type = "class")), levels(iris$Species))
 })

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdistr.data.datasets import Dataset
 from tfdistr.data.pipeline.fed_batches import FedBatches
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
@@ -48,6 +49,8 @@ class Reader:
         context = self._job.context(training=False, **self._place)
         if isinstance(source, Arrays):
             source = source.matched(self.form, name)
+        elif isinstance(source, Dataset):
+            source = self.form.dataset(source, name)
         data = make_data(source, context, steps, name=name, memory=self._memory, form=self.form)
         return self._alike(data, name)
 
@@ -90,7 +93,7 @@ def check_labels(model: keras.Model, element_spec: object) -> None:
             "The labels must be numbers: Keras casts them to the type of the model's outputs.",
             received="text as labels",
             fix="Pass the numbers of the classes, from 0: in R a factor, as in `y = factor(y)`; in Python "
-            "`pandas.factorize(y)[0]`. Files need a column of numbers as their `target`.",
+            "`pandas.factorize(y)[0]`. Records need numbers as their `target`.",
         )
 
 
