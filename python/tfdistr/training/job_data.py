@@ -76,52 +76,6 @@ def check_alike(summaries: Sequence[Sequence[float]], name: str) -> None:
             )
 
 
-def check_labels(model: keras.Model, element_spec: object) -> None:
-    """Check that the labels are numbers if the losses of ``compile()`` get them.
-
-    Keras casts labels to the type of the outputs before it calls a loss, also the user's. TensorFlow's error
-    ("Cast string to float is not supported") names neither the labels nor the fix. The user's training step
-    or ``__call__()`` may use text.
-    """
-    labels = element_spec[1] if isinstance(element_spec, tuple) and len(element_spec) > 1 else ()
-    _check_names(model, labels)
-    if not any(part.dtype == tf.string for part in tf.nest.flatten(labels)):
-        return
-    losses = [loss for loss in tf.nest.flatten(model.loss) if loss is not None]
-    if losses and not _has_own_step(model) and not any(map(_casts_nothing, losses)):
-        raise ArgumentError(
-            "The labels must be numbers: Keras casts them to the type of the model's outputs.",
-            received="text as labels",
-            fix="Pass the numbers of the classes, from 0: in R a factor, as in `y = factor(y)`; in Python "
-            "`pandas.factorize(y)[0]`. Records need numbers as their `target`.",
-        )
-
-
-def _has_own_step(model: keras.Model) -> bool:
-    steps = ("train_step", "compute_loss")
-    return any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
-
-
-def _check_names(model: keras.Model, labels: object) -> None:
-    """Check that labels by name are those of the outputs. Keras's error is about a type, or a missing key."""
-    outputs = getattr(model, "output_names", None) or []
-    if not isinstance(labels, Mapping) or len(outputs) < 2 or _has_own_step(model):
-        return
-    needed = model.loss if isinstance(model.loss, Mapping) else ()
-    if set(labels) <= set(outputs) and set(needed) <= set(labels):
-        return
-    listed = ", ".join(map(repr, outputs))
-    raise ArgumentError(
-        "`y` must have the names of the model's outputs.",
-        received=f"{', '.join(map(repr, labels))}, where the outputs are {listed}",
-        fix="Name each target after its output.",
-    )
-
-
-def _casts_nothing(loss: object) -> bool:
-    return isinstance(loss, keras.losses.Loss) and type(loss).__call__ is not keras.losses.Loss.__call__
-
-
 def weigh_classes(weights: Mapping[int, float], spec: object) -> Callable[[Any], Any]:
     """Return a function that adds the weights of the classes: ``(x, y)`` becomes ``(x, y, sample_weight)``.
 

@@ -33,7 +33,7 @@ def model() -> keras.Model:
 A_MODEL = "`model` must be a compiled Keras 3 model, or a function without arguments that returns one."
 TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
 A_CLUSTER = "`cluster` must be what local_cluster() or another function of clusters returns, or be left out."
-VALIDATION = "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list."
+VALIDATION = "`validation_data` must be inputs, (x, y), or (x, y, sample_weight)."
 CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that returns one."
 MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
 CLASSES = "`class_weight` must map the numbers of classes to weights."
