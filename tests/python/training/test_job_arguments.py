@@ -135,7 +135,7 @@ def test_validation_data_is_a_tuple_or_a_list_or_like_x(make):
     source = make_job(model, X, Y, num_workers=1, validation_data=make([X, Y, Y])).validation
     assert isinstance(source, Arrays)
     assert len(source.parts) == 3
-    alone = make_job(model, X, Y, num_workers=1, validation_data=X).validation
+    alone = make_job(model, X, num_workers=1, validation_data=X).validation
     assert [part.shape for part in alone.parts] == [(4, 2)]
 
 
