@@ -24,7 +24,8 @@
 #'   list with `shape`, `dtype` ("float32", "int64" or "string") and perhaps `default`, or only the dtype, or
 #'   a `tf$io$FixedLenFeature`.
 #' @param target Character vector: name of the column or feature of `y`, or several names (a list of one name
-#'   stands for several columns, of which there is one); `NULL` for examples without `y`.
+#'   stands for several columns, of which there is one); `NULL` for examples without `y`. Text in a column is
+#'   the number of its class, from 0 in sorted order; the fit keeps the classes, as those of a factor.
 #' @param fill Of tables: the value in the place of missing values, or a named list with a value for each
 #'   column that may have some. By default a missing value is an error. NaN is a number.
 #' @param matrix Of tables: `TRUE` if several columns become one array, `FALSE` if not; by default they do if
@@ -36,8 +37,10 @@
 #'   Hugging Face's datasets have them.
 #' @param color_mode Of images, a string: "rgb" (the default), "grayscale" or "rgba".
 #' @return A list of class `tfdistr_dataset` with `name`, `split`, `data_dir`, `supervised`, `files`,
-#'   `examples` and two functions without arguments: `arrays()` gives all examples as a list of R arrays,
-#'   input and label; `dataset()` a `tf.data.Dataset` of the examples, not batched, in a fixed order.
+#'   `examples`, `class_names` (the classes of a target of text, or of a folder of images, in the order of
+#'   their numbers; of several targets, a list by target) and two functions without arguments: `arrays()`
+#'   gives all examples as a list of R arrays, input and label; `dataset()` a `tf.data.Dataset` of the
+#'   examples, not batched, in a fixed order.
 #' @section Errors: `tfdistr_error_argument` if there is no such data set, split, file or column, if a file is
 #'   damaged, if its columns have other types than those of the first file, if a value is missing, or if a
 #'   Python package is missing that reads the format.
@@ -61,11 +64,16 @@ load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised
     if (read) call_with_arguments("load_dataset", arguments, call = NULL) else described
   }
   # The attributes of data sets in files.
-  known <- function(name) if (reticulate::py_has_attr(described, name)) unlist(described[[name]])
+  known <- function(name) {
+    if (reticulate::py_has_attr(described, name)) {
+      value <- reticulate::py_to_r(described[[name]])
+      if (is.null(names(value))) unlist(value) else lapply(value, unlist)
+    }
+  }
   structure(
     list(
       name = name, split = split, data_dir = data_dir, supervised = supervised,
-      files = known("files"), examples = known("examples"),
+      files = known("files"), examples = known("examples"), class_names = known("class_names"),
       arrays = function() {
         with_conditions(values_for_r(reticulate::py_call(reticulate::py_get_attr(python(), "arrays"))))
       },
@@ -116,9 +124,9 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
 # Converts data for the Python core, to arrays with the same dimensions, tuples and dictionaries. What Python
 # can't hold is an error of the core (r/values.py).
 #
-# factors: What a factor becomes: "text", or "classes": the numbers of its classes, from 0, and their names,
-#   by which the core matches later data.
-python_data <- function(value, name, call = rlang::caller_env(), factors = "text") {
+# targets: Whether a factor becomes the numbers of its classes, from 0, and their names, by which the core
+#   matches later data, and not text. A missing number among targets is an error.
+python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE) {
   if (is.null(value) || is_python(value)) {
     value
   } else if (inherits(value, "tfdistr_dataset")) {
@@ -126,13 +134,13 @@ python_data <- function(value, name, call = rlang::caller_env(), factors = "text
   } else if (is_of_arrow(value)) {
     python_arrow(value, name, call)
   } else if (is.data.frame(value)) {
-    columns <- Map(python_array, as.list(value), part_names(name, value), list(call), factors)
+    columns <- Map(python_array, as.list(value), part_names(name, value), list(call), targets)
     core()$Columns(named_parts(columns, value, name, call))
   } else if (is.list(value) && !is.object(value)) {
-    parts <- Map(python_data, value, part_names(name, value), list(call), factors)
+    parts <- Map(python_data, value, part_names(name, value), list(call), targets)
     if (is.null(names(value))) reticulate::tuple(unname(parts)) else named_parts(parts, value, name, call)
   } else {
-    python_array(value, name, call, factors)
+    python_array(value, name, call, targets)
   }
 }
 
@@ -172,13 +180,13 @@ python_columns <- function(value, name, call = rlang::caller_env()) {
 }
 
 python_targets <- function(value, name, call = rlang::caller_env()) {
-  python_data(value, name, call, factors = "classes")
+  python_data(value, name, call, targets = TRUE)
 }
 
-python_array <- function(value, name, call, factors = "text") {
+python_array <- function(value, name, call, targets = FALSE) {
   if (is.factor(value)) {
-    made <- factor_values(value, factors == "classes")
-    if (factors == "classes") {
+    made <- factor_values(value, targets)
+    if (targets) {
       numbers <- python_array(made, name, call)
       return(core()$Classes(numbers, reticulate::tuple(as.list(levels(value)))))
     }
@@ -189,9 +197,9 @@ python_array <- function(value, name, call, factors = "text") {
     with_conditions(core()$refuse_class(name, as.list(classes)), call = call)
   }
   refuse <- function(code) with_conditions(code, call = call)
-  # A missing number of type double is NaN in Python too; for other types NA would become an ordinary value.
-  if (!is.double(value) && anyNA(value)) {
-    refuse(core()$refuse_missing(name, typeof(value), sum(is.na(value)), length(value)))
+  # NA of type double is NaN in Python, which no class can be. NA of other types would be an ordinary value.
+  if ((targets || !is.double(value)) && anyNA(value) && (missing <- sum(is.na(value) & !is.nan(value)))) {
+    refuse(core()$refuse_missing(name, missing, length(value)))
   }
   unknown <- if (is.character(value)) !validEnc(value) | Encoding(value) == "bytes"
   if (any(unknown)) refuse(core()$refuse_encoding(name, encodeString(value[unknown][[1L]], quote = "'")))

@@ -65,10 +65,11 @@
 #'   The functions of [in_session()] run in this session, and need the list.
 #' @param validation_split Fraction of the examples, at the end of arrays `x`, that the validation gets
 #'   instead of the training.
-#' @param validation_data Like `x`, or an unnamed list `list(x, y)` or `list(x, y, sample_weight)` of arrays.
+#' @param validation_data Like `x`, or a list `list(x, y)` or `list(x, y, sample_weight)` of arrays, which may
+#'   have these names.
 #' @param shuffle Whether each epoch has its own order of the training examples.
 #' @param class_weight Named numeric vector or list: the weight in the loss of each class, by its number or,
-#'   if `y` is a factor, by its level.
+#'   if `y` is a factor or text in files, by its level.
 #' @param sample_weight Numeric vector: the weight in the loss of each example, where `x` is arrays; not with
 #'   `class_weight`.
 #' @param initial_epoch Number of the first epoch, counted from 1, as in keras3: the training continues there,
@@ -212,9 +213,11 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   with_conditions(record = job$errors, {
     converted <- list(
       model = job$model(earlier, model),
-      x = job$part(x, "data", function(value) python_inputs(value, "x")),
+      x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
       y = python_targets(y, "y"),
-      validation_data = job$part(validation_data, "validation", python_validation),
+      validation_data = job$part(validation_data, "validation", function(value, call) {
+        python_validation(value, names(x), call)
+      }),
       callbacks = job$callbacks(callbacks),
       class_weight = as_mapping(class_weight),
       sample_weight = python_data(sample_weight, "sample_weight"),
@@ -280,7 +283,13 @@ python_epoch <- function(value, call = rlang::caller_env()) {
   value - 1
 }
 
-python_validation <- function(value, call = rlang::caller_env()) {
+# Validation data. A list with the names x and y has these parts, unless they are names of inputs.
+python_validation <- function(value, inputs, call = rlang::caller_env()) {
+  parts <- c("x", "y", "sample_weight")
+  by_name <- is.list(value) && !is.object(value) && all(c("x", "y") %in% names(value))
+  if (by_name && all(names(value) %in% parts) && !all(c("x", "y") %in% inputs)) {
+    value <- unname(value[intersect(parts, names(value))])
+  }
   python_parts(value, "validation_data", call = call)
 }
 

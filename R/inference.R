@@ -140,9 +140,9 @@ use_fit <- function(fit, use, data, cluster, verbose = 0, ..., name = "x", call 
   display <- make_display(verbose)
   on.exit(display$close())
   reload_environ()
-  job <- new_job(list(model = model_function(fit), data = data), cluster, display)
+  job <- new_job(list(model = model_function(fit), data = data), cluster, display, call = call)
   with_conditions(record = job$errors, call = call, {
-    x <- job$part(data, "data", function(value) python_inputs(value, name, call))
+    x <- job$part(data, "data", function(value, call) python_inputs(value, name, call))
     withr::with_preserve_seed(
       use(job$caller(), job$model(fit), x = x, cluster = cluster, ..., name = name)
     )

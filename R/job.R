@@ -4,7 +4,7 @@
 # cluster: The cluster that starts the workers; NULL if this process does the work.
 # display: Shows the events of the job; see make_display().
 # frame: The frame at whose end this job ends.
-new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
+new_job <- function(functions, cluster, display, frame = rlang::caller_env(), call = frame) {
   functions <- Filter(is_r_function, functions)
   errors <- errors_in_session(frame)
   if (is.null(cluster)) {
@@ -19,9 +19,9 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env()) {
     set.seed(seed)
   }
   # A part of the job for the core. With `cluster`, the core gets the name of a function, not the function.
-  part <- function(value, name, otherwise = identity) {
+  part <- function(value, name, convert = function(value, call) value) {
     if (!is_r_function(value)) {
-      otherwise(value)
+      convert(value, call)
     } else if (is.null(cluster)) {
       if (name %in% c("data", "validation")) value <- data_function(value)
       reticulate::r_to_py(recorded(value, errors))

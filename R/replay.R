@@ -59,9 +59,11 @@ replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, val
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(core(convert = TRUE)$replay_for_r(
       run, step, job$model(NULL, model),
-      on_seed = set.seed, x = job$part(x, "data", function(value) python_inputs(value, "x")),
+      on_seed = set.seed, x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
       y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
-      validation_data = job$part(validation_data, "validation", python_validation),
+      validation_data = job$part(validation_data, "validation", function(value, call) {
+        python_validation(value, names(x), call)
+      }),
       callbacks = job$part(callbacks, "callbacks")
     ))
   })
@@ -148,10 +150,11 @@ bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_w
     parts <- withr::with_preserve_seed(core(convert = TRUE)$bisect_for_r(
       run_a, run_b,
       on_seed = set.seed, model = job$model(NULL, model),
-      x = job$part(x, "data", function(value) python_inputs(value, "x")), y = python_targets(y, "y"),
+      x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
+      y = python_targets(y, "y"),
       sample_weight = python_data(sample_weight, "sample_weight"),
       callbacks = job$part(callbacks, "callbacks"), model_b = other$model(NULL, model_b),
-      x_b = other$part(x_b, "data", function(value) python_inputs(value, "x_b")),
+      x_b = other$part(x_b, "data", function(value, call) python_inputs(value, "x_b", call)),
       y_b = python_targets(y_b, "y_b"), tolerance = tolerance
     ))
   })

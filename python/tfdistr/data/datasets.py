@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ class Dataset:
         data_dir: Folder of the TensorFlow data sets; None for the default one.
         supervised: Whether examples are pairs (input, label); otherwise dictionaries of all features.
         columns_of_inputs: The names of the columns of ``x``; None if the data is no table.
+        levels: The names of the classes of each target that has some, by its path in ``y``.
     """
 
     name: str
@@ -51,6 +53,17 @@ class Dataset:
     data_dir: str | None = None
     supervised: bool = True
     columns_of_inputs: tuple[str, ...] | None = None
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def class_names(self) -> Any:
+        """The names of the classes of ``y``, in the order of their numbers; by target, if there are several.
+
+        Targets of text and folders of images have them. It is empty without them.
+        """
+        if not self.levels or "" in self.levels:
+            return self.levels.get("", ())
+        return {path[2:-2]: names for path, names in self.levels.items()}
 
     @property
     def identity(self) -> str:
@@ -169,6 +182,7 @@ def load_dataset(
             ``tf.train.Example`` a ``tf.io.FixedLenFeature``, a dictionary with "shape", "dtype" ("float32",
             "int64" or "string") and perhaps "default", or only the dtype.
         target: Name of the column or feature of ``y``, or a list of names; None for examples without ``y``.
+            Text in a column is the number of its class, from 0 in sorted order; see ``class_names``.
         fill: Of tables: the value in the place of missing values, or a dictionary with a value for each
             column that may have some. By default a missing value is an error. NaN is a number.
         matrix: Of tables: whether several columns become one array; by default only if all are numbers.

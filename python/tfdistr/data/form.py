@@ -46,7 +46,7 @@ class Form:
     Attributes:
         columns: The names of the columns, if ``x`` was a data frame, a matrix with names, or in files.
         targets: Whether the data has targets; None if this is not known.
-        levels: The names of the classes of each target that was a factor, by its path in ``y``.
+        levels: The names of the classes of each target that has some, by its path in ``y``.
         examples: The number of examples; None if this is not known.
     """
 
@@ -115,11 +115,9 @@ class Form:
         Raises:
             ArgumentError: A column is missing.
         """
-        if self.columns is None:
-            return x
         if isinstance(x, Dataset):
-            if (listed := x.columns_of_inputs) and listed != self.columns:
-                raise self._other_columns(listed, name, "features=[{}]")
+            return self.dataset(x, name)
+        if self.columns is None:
             return x
         if isinstance(x, Matrix):
             self._check_columns(x.names, name)
@@ -130,6 +128,20 @@ class Form:
             return x
         self._check_columns(columns, name)
         return Columns({column: columns[column] for column in self.columns})
+
+    def dataset(self, data: Dataset, name: str) -> Dataset:
+        """Return a data set whose classes have the numbers of the training; see `inputs` and `coded`."""
+        listed = data.columns_of_inputs
+        if self.columns is not None and listed and listed != self.columns:
+            raise self._other_columns(listed, name, "features=[{}]")
+        if self.targets is None:  # a function may have coded the classes in any way
+            return data
+        levels = {}
+        for path, own in data.levels.items():
+            numbers = self.coded(Classes(np.arange(len(own)), own), name, path).numbers
+            place = dict(zip(numbers.tolist(), own, strict=True))
+            levels[path] = self.levels.get(path) or tuple(place.get(at, "") for at in range(max(place) + 1))
+        return replace(data, levels=levels)
 
     def _check_columns(self, present: Sequence[str] | Mapping[str, object], name: str) -> None:
         if any(column not in present for column in self.columns or ()):
@@ -176,8 +188,8 @@ class Form:
             if not all(own.isdecimal() for own in classes.names):
                 raise ArgumentError(
                     f"`{name}` must be of the type that `y` of the training had.",
-                    received=f"a factor with the levels {_listed(classes.names)}, where it was numbers",
-                    fix="Pass numbers, or train with a factor.",
+                    received=f"the classes {_listed(classes.names)}, where it was numbers",
+                    fix="Pass numbers, or train with a factor, or with files that have text as `target`.",
                 )
             return Classes(
                 np.array([int(own) for own in classes.names], numbers.dtype)[numbers], classes.names
@@ -188,7 +200,7 @@ class Form:
             raise ArgumentError(
                 f"`{name}` must have the classes of the training.",
                 received=f"{_listed(unknown)}, where the classes are {_listed(names)}",
-                fix="Leave such rows out, or train with a factor that has these levels.",
+                fix="Leave such rows out, or train with data that has these classes.",
             )
         place = {own: number for number, own in enumerate(names)}
         codes = np.array([place.get(own, -1) for own in classes.names], numbers.dtype)

@@ -107,7 +107,9 @@ def form_of(source: object) -> Form:
     if isinstance(source, Arrays):
         return Form(source.columns, len(source.parts) > 1, source.levels, source.examples)
     if isinstance(source, Dataset):
-        return Form(source.columns_of_inputs, examples=getattr(source, "examples", None))
+        targets = True if source.levels else None  # numbers may be classes of which the names are not known
+        examples = getattr(source, "examples", None)
+        return Form(source.columns_of_inputs, targets, source.levels, examples)
     return Form()
 
 

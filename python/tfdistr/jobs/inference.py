@@ -144,9 +144,10 @@ def _check_shapes(source: Arrays, inputs: object, name: str) -> None:
     received = {path: list(array.shape[1:]) for path, array in leaves(source.parts[0])}
     wanted = dict(leaves(map_inputs(inputs, lambda shape, _: list(shape[1:]))))
     if received != wanted:
+        text = [name + path for path, array in leaves(source.parts[0]) if array.dtype.kind in "OSU"]
         raise ArgumentError(
             f"`{name}` must have the form of the inputs that the model was trained with.",
-            received=_shapes(received, name),
+            received=_shapes(received, name) + (f", with text in {', '.join(text)}" if text else ""),
             fix=f"Pass {_shapes(wanted, name)}.",
         )
 

@@ -82,6 +82,10 @@ def run_fit(
         **chosen.timeouts(cluster), recovery=recovery, state=state, **arguments,
     )  # fmt: skip
     chosen.check_job(job)
+    if callers_model(job.model) is not None:
+        from tfdistr.training.data_checks import check_given
+
+        check_given(job)
     check_copy(job)
     alone = place == Destination(1) and chosen.name == MultiWorkerMirrored.name
     if isinstance(job.model, ModelInPlace) and not (alone and job.virtual_workers is None):

@@ -18,6 +18,9 @@ _CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
 _NA = object()  # the value of the name NA, which stands for itself
 #: The objects whose attributes messages name: R accesses them with "$".
 _OBJECTS = "ctx|dataset|fit|keras|layer|loss|model|optimizer|self|strategy|tf|tfds"
+#: The arguments whose parts messages name.
+_DATA = "x|y|newdata|sample_weight|validation_data"
+_WORDS = {"dictionary": "named list", "dictionaries": "named lists", "tuple": "list", "tuples": "lists"}
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 _PIECE = re.compile(
@@ -30,6 +33,8 @@ _PIECE = re.compile(
     | (?<![\w\-/?&.$])(?P<argument>[a-z]\w*)=(?![=\s,])
     | (?<![\w.$/])(?P<object>{_OBJECTS})(?P<attributes>(?:\.(?!keras\b)[A-Za-z]\w*)+)
     | (?<=\))(?P<method>\.)(?=[a-z_]+\()
+    | (?<![\w.$])(?P<data>{_DATA})(?P<path>(?:\[(?:\d+|'[^'\]]*')\])+)
+    | \b(?P<word>{"|".join(_WORDS)})\b
     | (?<![\w.])(?P<whole>-?\d+)\.0(?![\w.]*\d)
     """,
     re.VERBOSE,
@@ -68,11 +73,23 @@ def in_r(text: str) -> str:
             parts.append(found[0].replace(".", "$"))
         elif found["method"]:
             parts.append("$")
+        elif found["data"]:
+            parts.append(found["data"] + re.sub(r"\[(?:(\d+)|'([^']*)')\]", _part, found["path"]))
+        elif found["word"]:
+            parts.append(_WORDS[found["word"]])
         elif found["whole"]:
             parts.append(found["whole"])
         else:
             parts.append(found["text"] or "")
     return "".join((*parts, text[at:]))
+
+
+def _part(found: re.Match[str]) -> str:
+    """Return the access to a part of a list: by its name, or by its place, which R counts from 1."""
+    name = found[2]
+    if name is None:
+        return f"[[{int(found[1]) + 1}]]"
+    return f"${name}" if name.isidentifier() else f"$`{name}`"
 
 
 def _installation(packages: str) -> str:

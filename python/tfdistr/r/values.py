@@ -145,12 +145,12 @@ def refuse_class(name: str, classes: Sequence[str]) -> NoReturn:
     )
 
 
-def refuse_missing(name: str, kind: str, missing: int, length: int) -> NoReturn:
+def refuse_missing(name: str, missing: int, length: int) -> NoReturn:
     """Refuse missing values, which would become ordinary values. Doubles have NaN for them."""
     raise ArgumentError(
-        f"`{name}` must not have missing values, which {kind} can't hold in Python.",
+        f"`{name}` must not have missing values.",
         received=f"{missing} missing of {length}",
-        fix="Remove or replace them first.",
+        fix="Remove these rows, or replace the values: by NaN for a loss that leaves them out.",
     )
 
 

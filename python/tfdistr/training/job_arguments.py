@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
 from tfdistr.data.datasets import Dataset
@@ -10,6 +11,7 @@ from tfdistr.data.form import Form
 from tfdistr.data.order.steps import steps_per_epoch as count_steps
 from tfdistr.data.pipeline.batch_objects import GivenDataset, needs_steps
 from tfdistr.data.source import Arrays, Source, form_of, gives_batches, make_source
+from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
@@ -92,6 +94,8 @@ def make_job(
     if "class_weight" in arguments:
         arguments["class_weight"] = form_of(data).weights(arguments["class_weight"])
     data, validation = _split(data, _validation(validation_data, form_of(data)), validation_split)
+    if isinstance(data, Arrays) and isinstance(validation, Arrays):
+        _check_validation(data, validation)
     if gives_batches(data) and batch_size is not None:
         raise _batches_have_sizes(batch_size)
     validation_size = arguments.get("validation_batch_size")
@@ -224,13 +228,41 @@ def _split(
     return data.rows(0, training), data.rows(training, data.examples)
 
 
+def _check_validation(training: Arrays, validation: Arrays) -> None:
+    """Check that the validation has the parts of the training, as far as Keras cannot match them."""
+    if len(training.parts) > 1 and len(validation.parts) == 1:
+        raise ArgumentError(
+            "`validation_data` must have targets, as `x` has.",
+            received="inputs without targets",
+            fix="Pass validation_data=(x_val, y_val).",
+        )
+    for name, trained, part in zip(("x", "y"), training.parts, validation.parts, strict=False):
+        wanted, found = dict(leaves(trained)), dict(leaves(part))
+        of_names = isinstance(trained, Mapping) and isinstance(part, Mapping)
+        whole = wanted.keys() <= found.keys() if of_names else len(wanted) == len(found)
+        if not whole or any(_kind(found[path]) != _kind(wanted[path]) for path in wanted if path in found):
+            raise ArgumentError(
+                f"`validation_data` must have the parts of `{name}`.",
+                received=f"{_described(name, found)}, where `{name}` has {_described(name, wanted)}",
+                fix="Pass validation_data=(x_val, y_val), with the names and types of `x` and `y`.",
+            )
+
+
+def _described(name: str, found: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}{path} of {_kind(array)}" for path, array in found.items())
+
+
+def _kind(array: Any) -> str:
+    return "text" if array.dtype.kind in "OSU" else "numbers"
+
+
 def _validation(data: object, form: Form) -> Source | FunctionByName | None:
     if data is None or isinstance(data, FunctionByName):
         return data
     if isinstance(data, tuple | list):  # Keras accepts both
         if not 1 <= len(data) <= 3:
             raise ArgumentError(
-                "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list.",
+                "`validation_data` must be inputs, (x, y), or (x, y, sample_weight).",
                 received=f"a {type(data).__name__} of {len(data)}",
                 fix="Pass validation_data=(x_val, y_val).",
             )

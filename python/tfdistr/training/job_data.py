@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdistr.data.datasets import Dataset
 from tfdistr.data.pipeline.fed_batches import FedBatches
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
@@ -48,6 +49,8 @@ class Reader:
         context = self._job.context(training=False, **self._place)
         if isinstance(source, Arrays):
             source = source.matched(self.form, name)
+        elif isinstance(source, Dataset):
+            source = self.form.dataset(source, name)
         data = make_data(source, context, steps, name=name, memory=self._memory, form=self.form)
         return self._alike(data, name)
 
@@ -71,54 +74,6 @@ def check_alike(summaries: Sequence[Sequence[float]], name: str) -> None:
                 fix="Draw its random numbers from `random` or `numpy.random`, which have the job's seed, or "
                 "give its generator a seed, as in numpy.random.default_rng(1).",
             )
-
-
-def check_labels(model: keras.Model, element_spec: object) -> None:
-    """Check that the labels are numbers if the losses of ``compile()`` get them.
-
-    Keras casts labels to the type of the outputs before it calls a loss, also the user's. TensorFlow's error
-    ("Cast string to float is not supported") names neither the labels nor the fix. The user's training step
-    or ``__call__()`` may use text.
-    """
-    labels = element_spec[1] if isinstance(element_spec, tuple) and len(element_spec) > 1 else ()
-    _check_names(model, labels)
-    if not any(part.dtype == tf.string for part in tf.nest.flatten(labels)):
-        return
-    losses = [loss for loss in tf.nest.flatten(model.loss) if loss is not None]
-    if losses and not _has_own_step(model) and not any(map(_casts_nothing, losses)):
-        raise ArgumentError(
-            "The labels must be numbers: Keras casts them to the type of the model's outputs.",
-            received="text as labels",
-            fix="Pass the numbers of the classes, from 0: in R a factor, as in `y = factor(y)`; in Python "
-            "`pandas.factorize(y)[0]`. Files need a column of numbers as their `target`.",
-        )
-
-
-def _has_own_step(model: keras.Model) -> bool:
-    steps = ("train_step", "compute_loss")
-    return any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
-
-
-def _check_names(model: keras.Model, labels: object) -> None:
-    """Check that labels by name are those of the outputs. Keras's error is about a type, or a missing key."""
-    outputs = getattr(model, "output_names", None) or []
-    if not isinstance(labels, Mapping) or len(outputs) < 2 or _has_own_step(model):
-        return
-    needed = set(model.loss) if isinstance(model.loss, Mapping) else set()
-    if isinstance(by_name := getattr(model, "output", None), Mapping):
-        outputs, needed = list(by_name), needed & set(by_name)
-    if set(labels) <= {*outputs, *model.output_names} and needed <= set(labels):
-        return
-    listed = ", ".join(map(repr, outputs))
-    raise ArgumentError(
-        "`y` must have the names of the model's outputs.",
-        received=f"{', '.join(map(repr, labels))}, where the outputs are {listed}",
-        fix="Name each target after its output.",
-    )
-
-
-def _casts_nothing(loss: object) -> bool:
-    return isinstance(loss, keras.losses.Loss) and type(loss).__call__ is not keras.losses.Loss.__call__
 
 
 def weigh_classes(weights: Mapping[int, float], spec: object) -> Callable[[Any], Any]:

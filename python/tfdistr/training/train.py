@@ -24,10 +24,11 @@ from tfdistr.strategies.exact.step_trace import StepTrace
 from tfdistr.strategies.virtual.rounding import describe_kernels
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.strategies.xla import compiled_by_xla
+from tfdistr.training.data_checks import check_data
 from tfdistr.training.described_model import describe_model
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import Job
-from tfdistr.training.job_data import Reader, check_labels, weigh_classes
+from tfdistr.training.job_data import Reader, weigh_classes
 from tfdistr.training.learning_rate import scale_learning_rate
 from tfdistr.training.loop import fit, runs_own_loop
 from tfdistr.training.reporter import OnEvent, Reporter, history_of, warn_if_slower_than_one
@@ -75,7 +76,7 @@ def _train(
     # Keras ends an epoch of known length before the pass of its data ends, and would then repeat the pass.
     of_known_size = manager is not None and not runs_own_loop(model)
     data = training_data(job, reader, manager, of_known_size=of_known_size)
-    check_labels(model, data.element_spec)
+    check_data(model, data.element_spec)
     validation = None
     if job.validation is not None:
         source = _source(job.validation)

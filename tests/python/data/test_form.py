@@ -81,7 +81,7 @@ def test_a_factor_of_numbers_stands_for_these_numbers():
     assert found.tolist() == [2, 0]
     with pytest.raises(ArgumentError, match="`y` must be of the type that `y` of the training") as caught:
         later(form, X[:2], Classes(np.array([1, 0]), ("cat", "dog")))
-    assert caught.value.received == "a factor with the levels 'cat', 'dog', where it was numbers"
+    assert caught.value.received == "the classes 'cat', 'dog', where it was numbers"
 
 
 def test_a_factor_beside_data_of_unknown_form_keeps_its_numbers():
@@ -103,6 +103,46 @@ def test_columns_of_files_are_matched(tmp_path):
     with pytest.raises(ArgumentError) as caught:
         later(form, other)
     assert (caught.value.received, caught.value.fix) == ("the columns 'a', 'c'", "Pass features=['c', 'a'].")
+
+
+def test_text_targets_of_files_are_matched(tmp_path):
+    import tfdistr
+
+    def rows(*kinds):
+        file = tmp_path / f"{'-'.join(kinds)}.csv"
+        file.write_text("a,kind\n" + "".join(f"{at},{kind}\n" for at, kind in enumerate(kinds)))
+        return tfdistr.load_dataset("csv", files=str(file), target="kind")
+
+    form = form_of(rows("owl", "cat", "dog"))
+    assert (form.targets, form.levels) == (True, {"": ("cat", "dog", "owl")})
+    assert form_of(make_source(rows("owl", "dog"), form=form)) == Form(("a",), True, form.levels, 2)
+    assert make_source(rows("owl", "dog"), form=form).arrays()[1].tolist() == [2, 1]
+    _, found = later(form, np.ones((2, 1)), np.array(["owl", "cat"]))
+    assert found.tolist() == [2, 0]
+    assert form.weights({"owl": 3.0}) == {2: 3.0}
+    with pytest.raises(ArgumentError, match=r"`x` must have the classes of the training\.") as caught:
+        make_source(rows("owl", "fox"), form=form)
+    assert caught.value.received == "'fox', where the classes are 'cat', 'dog', 'owl'"
+    numbers = Form(targets=True)
+    with pytest.raises(ArgumentError, match="where it was numbers"):
+        make_source(rows("owl", "fox"), form=numbers)
+
+
+def test_classes_of_a_folder_of_images_are_matched(tmp_path):
+    import tensorflow as tf
+
+    import tfdistr
+
+    for name in ("3", "7"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.png").write_bytes(tf.io.encode_png(np.zeros((2, 2, 3), np.uint8)).numpy())
+    folder = tfdistr.load_dataset("image_folder", files=tmp_path)
+    assert (folder.class_names, folder.arrays()[1].tolist()) == (("3", "7"), [0, 1])
+    assert form_of(folder) == Form(None, True, {"": ("3", "7")}, 2)
+    for trained in ({"": tuple("01234567")}, {}):
+        source = make_source(folder, form=Form(targets=True, levels=trained))
+        assert source.arrays()[1].tolist() == [3, 7]
+    assert make_source(folder, form=Form()).arrays()[1].tolist() == [0, 1]
 
 
 def batches(*made: object, form: Form | None = None, pull: bool = True) -> FedBatches:

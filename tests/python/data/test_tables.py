@@ -19,7 +19,7 @@ from tfdistr.data import datasets
 from tfdistr.data.pipeline.file_examples import of_files
 from tfdistr.data.pipeline.host_cache import HostMemory
 from tfdistr.data.source import describe_source, make_source
-from tfdistr.errors import ArgumentError
+from tfdistr.errors import ArgumentError, TfdistrWarning
 
 ARGUMENTS = ", ".join(f"`{name}`" for name in datasets.FORMATS["parquet"])
 
@@ -277,6 +277,34 @@ def test_text_files_with_another_delimiter(tmp_path):
     file = text(tmp_path / "a.csv", "a;b", '1;"x;\ny"', "2; z ")
     found = tfdistr.load_dataset("csv", files=file, delimiter=";").arrays()
     assert {name: part.tolist() for name, part in found.items()} == {"a": [1, 2], "b": ["x;\ny", " z "]}
+
+
+def test_text_in_targets_is_the_number_of_its_class(tmp_path):
+    """The classes are those of all files. Text that stands for a missing value is missing."""
+    one = text(tmp_path / "a.csv", "a,b,c", "1,u,10", "2,é,9")
+    other = text(tmp_path / "b.csv", "a,b,c", "3,NA,10")
+    assert refused(name="csv", files=[one, other], target="b")[1:] == [
+        f"Received: no value of column 'b' in row 0 of {other}",
+        "Fix: Pass fill={'b': ''}, or leave such rows out.",
+    ]
+    described = tfdistr.load_dataset("csv", files=[one, other], target="b", fill={"b": "none"})
+    assert described.class_names == ("none", "u", "é")
+    x, y = described.arrays()
+    assert (x.tolist(), y.tolist(), y.dtype) == ([[1, 10], [2, 9], [3, 10]], [1, 2, 0], np.int32)
+    file = write(tmp_path / "a.parquet", a=[1, 2, 3], b=["v", "u", "v"], c=pa.array(["9", "10", "9"]))
+    described = tfdistr.load_dataset("parquet", files=file, target=["b", "c"])
+    assert described.class_names == {"b": ("u", "v"), "c": ("10", "9")}
+    assert {name: part.tolist() for name, part in described.arrays()[1].items()} == {
+        "b": [1, 0, 1], "c": [1, 0, 1],
+    }  # fmt: skip
+    file = write(tmp_path / "raw.parquet", a=[1], b=[b"\xff"])
+    assert refused(files=file, target="b")[1].startswith("Received: bytes that are not text in column 'b' of")
+
+
+def test_a_target_of_numbers_and_text_is_told(tmp_path):
+    file = text(tmp_path / "a.csv", "a,b", "1,2.5", "2,about 3")
+    with pytest.warns(TfdistrWarning, match="text, such as 'about 3', so its 2 values are classes"):
+        assert tfdistr.load_dataset("csv", files=file, target="b").class_names == ("2.5", "about 3")
 
 
 def test_text_files_that_are_refused(tmp_path):

@@ -28,6 +28,7 @@ from tfdistr.r.messages import in_r, log_in_r
         ("Pass callbacks=[keras.callbacks.EarlyStopping()].",
          "Pass callbacks = list(keras$callbacks$EarlyStopping())."),
         ("tf.data.Dataset.from_tensor_slices().batch()", "tf$data$Dataset$from_tensor_slices()$batch()"),
+        ("x['a'] and newdata[0]['b c']: a dictionary", "x$a and newdata[[1]]$`b c`: a named list"),
         ("Use tfdistr.auto_shard(dataset).", "Use auto_shard(dataset)."),
         ("inside `with strategy.scope():`", "inside `with(strategy$scope(), ...)`"),
         ("as tf_config(worker=, type='chief') does", "as tf_config(worker=, type = 'chief') does"),

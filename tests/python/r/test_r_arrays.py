@@ -31,8 +31,8 @@ def test_an_object_of_a_class_is_refused_with_its_conversion(classes, fix):
 
 def test_missing_values_are_refused():
     with pytest.raises(ArgumentError) as caught:
-        refuse_missing("y", "integer", 2, 5)
-    assert caught.value.message == "`y` must not have missing values, which integer can't hold in Python."
+        refuse_missing("y", 2, 5)
+    assert caught.value.message == "`y` must not have missing values."
     assert caught.value.received == "2 missing of 5"
 
 

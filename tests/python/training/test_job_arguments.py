@@ -33,7 +33,7 @@ def model() -> keras.Model:
 A_MODEL = "`model` must be a compiled Keras 3 model, or a function without arguments that returns one."
 TWO, SERVED = describe_local_cluster(2), describe_local_cluster(2, ps=1)
 A_CLUSTER = "`cluster` must be what local_cluster() or another function of clusters returns, or be left out."
-VALIDATION = "`validation_data` must be (x, y) or (x, y, sample_weight) if it is a tuple or a list."
+VALIDATION = "`validation_data` must be inputs, (x, y), or (x, y, sample_weight)."
 CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that returns one."
 MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
 CLASSES = "`class_weight` must map the numbers of classes to weights."
@@ -135,7 +135,7 @@ def test_validation_data_is_a_tuple_or_a_list_or_like_x(make):
     source = make_job(model, X, Y, num_workers=1, validation_data=make([X, Y, Y])).validation
     assert isinstance(source, Arrays)
     assert len(source.parts) == 3
-    alone = make_job(model, X, Y, num_workers=1, validation_data=X).validation
+    alone = make_job(model, X, num_workers=1, validation_data=X).validation
     assert [part.shape for part in alone.parts] == [(4, 2)]
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.training.job_data import check_labels
+from tfdistr.training.data_checks import check_data
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
 TEXT = np.array(["setosa", "virginica"] * 6)
@@ -50,7 +50,7 @@ class OwnStep(keras.Sequential):
 )
 def test_a_loss_of_compile_needs_numbers(loss):
     with pytest.raises(ArgumentError, match="The labels must be numbers"):
-        check_labels(compiled(loss), SPEC)
+        check_data(compiled(loss), SPEC)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_a_loss_of_compile_needs_numbers(loss):
         (compiled("mse", OwnStep), SPEC),
         (compiled(None), SPEC),
         (compiled("mse"), (SPEC[1], SPEC[0])),
-        (compiled("mse"), SPEC[:1]),
-        (compiled("mse"), SPEC[1]),
+        (compiled(None), SPEC[:1]),
+        (compiled(None), SPEC[1]),
     ],
     ids=["own __call__", "own step", "no loss", "text as inputs", "no labels", "no tuple"],
 )
 def test_all_else_is_no_matter_of_labels(model, spec):
-    check_labels(model, spec)
+    check_data(model, spec)
 
 
 @pytest.mark.parametrize("names", [("kind", "sizes"), ("kind",)])
@@ -74,9 +74,12 @@ def test_labels_by_name_have_the_names_of_the_outputs(names):
     x = keras.Input((3,))
     model = keras.Model(x, [keras.layers.Dense(1, name=name)(x) for name in ("size", "kind")])
     model.compile("sgd", {"size": "mse", "kind": "mse"})
-    check_labels(model, (SPEC[0], dict.fromkeys(("kind", "size"), SPEC[0])))
+    check_data(model, (SPEC[0], dict.fromkeys(("kind", "size"), SPEC[0])))
+    check_data(model, (SPEC[0], (SPEC[0], SPEC[0])))
+    with pytest.raises(ArgumentError, match="1 targets without names"):
+        check_data(model, (SPEC[0], SPEC[0]))
     with pytest.raises(ArgumentError) as caught:
-        check_labels(model, (SPEC[0], dict.fromkeys(names, SPEC[0])))
+        check_data(model, (SPEC[0], dict.fromkeys(names, SPEC[0])))
     received = f"{', '.join(map(repr, names))}, where the outputs are 'size', 'kind'"
     assert str(caught.value).splitlines() == [
         "`y` must have the names of the model's outputs.",
@@ -85,14 +88,82 @@ def test_labels_by_name_have_the_names_of_the_outputs(names):
     ]
 
 
-def test_a_file_with_text_as_its_target(tmp_path):
+def test_a_loss_needs_targets():
+    with pytest.raises(ArgumentError, match="The loss of the model needs `y`"):
+        check_data(compiled("mse"), SPEC[:1])
+
+
+TWO = [keras.Input((3,), name=name) for name in ("b", "a")]
+SUM = keras.layers.Add()(TWO)
+BY_NAME = {"b": SPEC[0], "a": SPEC[0]}
+NAMED = dict(zip("ba", TWO, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "x", "received"),
+    [
+        (TWO, BY_NAME, None),
+        (TWO, {**BY_NAME, "more": SPEC[0]}, None),
+        (TWO, (SPEC[0], SPEC[0]), None),
+        (TWO, (SPEC[0],), "1 arrays, where the model takes 'b', 'a'"),
+        (TWO, {"b": SPEC[0], "c": SPEC[0]}, "'b', 'c', where the model takes 'b', 'a'"),
+        (NAMED, dict(sorted(BY_NAME.items())), None),
+        # Keras would take the first two in the order of the names.
+        (NAMED, {**BY_NAME, "A": SPEC[0]}, "'A', 'a', 'b', where the model takes 'b', 'a'"),
+        (NAMED, (SPEC[0], SPEC[0]), "2 arrays, where the model takes 'b', 'a'"),
+    ],
+)  # fmt: skip
+def test_inputs_are_those_of_the_model(inputs, x, received):
+    model = keras.Model(inputs, SUM)
+    model.compile("sgd", "mse")
+    if received is None:
+        check_data(model, (x, SPEC[0]))
+    else:
+        with pytest.raises(ArgumentError, match="`x` must have the inputs of the model") as caught:
+            check_data(model, (x, SPEC[0]))
+        assert caught.value.received == received
+
+
+def test_columns_for_a_model_of_one_array():
+    with pytest.raises(ArgumentError) as caught:
+        check_data(compiled("mse"), ({"size": SPEC[0], "kind": SPEC[1]}, SPEC[0]))
+    assert caught.value.received == "'kind', 'size', where the model takes one array"
+    assert caught.value.fix.startswith("Convert the text in 'kind' to numbers")
+
+
+def test_a_given_model_is_checked_before_workers_start(monkeypatch):
+    monkeypatch.setattr("tfdistr.jobs.run.fit_on_cluster", lambda *given: pytest.fail("workers started"))
+    model = keras.Model(TWO, SUM)
+    model.compile("sgd", "mse")
+    with pytest.raises(ArgumentError, match="`x` must have the inputs of the model"):
+        tfdistr.distributed_fit(model, {"a": X, "c": X}, X, cluster=tfdistr.local_cluster(2))
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        (X, "`validation_data` must have targets, as `x` has."),
+        (({"a": X[:, 0], "b": TEXT}, X[:, 0]), "`validation_data` must have the parts of `x`."),
+        ((X, (X, X)), "`validation_data` must have the parts of `y`."),
+    ],
+)
+def test_validation_data_has_the_parts_of_the_training(given, rule):
+    with pytest.raises(ArgumentError) as caught:
+        tfdistr.distributed_fit(pytest.fail, X, X[:, 0], validation_data=given, verbose=0)
+    assert caught.value.message == rule
+
+
+def test_a_file_with_text_as_its_target_has_classes(tmp_path):
     file = tmp_path / "flowers.csv"
     rows = "\n".join(f"{a},{b},{c},{name}" for (a, b, c), name in zip(X, TEXT, strict=True))
     file.write_text(f"a,b,c,kind\n{rows}\n")
     data = tfdistr.load_dataset("csv", files=file, features=["a", "b", "c"], target="kind")
-    with pytest.raises(ArgumentError) as caught:
-        tfdistr.distributed_fit(lambda: compiled("sparse_categorical_crossentropy"), data, verbose=0)
-    assert caught.value.received == "text as labels"
+
+    def losses(*given: Any) -> Any:
+        model = lambda: compiled("sparse_categorical_crossentropy", outputs=2)  # noqa: E731
+        return tfdistr.distributed_fit(model, *given, seed=1, verbose=0).history
+
+    assert losses(data) == losses(X, np.unique(TEXT, return_inverse=True)[1])
 
 
 def test_a_loss_that_takes_text_trains():

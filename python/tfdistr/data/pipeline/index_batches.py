@@ -122,10 +122,11 @@ def of_arrays(source: Arrays) -> Indexed:
     ]
 
     def gather(indices: Array) -> list[Array]:
-        return [
-            array.take(indices, axis=0).astype(kind, copy=False)
-            for array, kind in zip(arrays, types, strict=True)
-        ]
+        with np.errstate(invalid="ignore"):  # NA of R is a NaN of which NumPy would warn
+            return [
+                array.take(indices, axis=0).astype(kind, copy=False)
+                for array, kind in zip(arrays, types, strict=True)
+            ]
 
     def batch(indices: tf.Tensor) -> Any:
         parts = tf.numpy_function(gather, [indices], [spec.dtype for spec in specs], stateful=False)

@@ -58,6 +58,10 @@ class Blocks(ABC):
         """The names of the columns of ``x``; None for other files than tables."""
         return None
 
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """Return the names of the classes, from all examples, of targets that have some, by path in ``y``."""
+        return {}
+
     def check(self) -> None:
         """Check early for later errors, as far as it takes little time."""
         return

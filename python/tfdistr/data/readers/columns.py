@@ -2,13 +2,15 @@
 
 All features that are numbers become one matrix, as those of a data frame do (``data/source.py``). A column of
 images that is the only feature is ``x`` itself. Otherwise the features are a dictionary of columns. Text is
-text, a category is its text, and lists are arrays, so all of a column must have one size.
+text, a category is its text, and lists are arrays, so all of a column must have one size. Text in targets is
+the number of its class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +27,11 @@ from tfdistr.data.readers.arrow_tables import (
 )
 from tfdistr.data.readers.blocks import Leaf
 from tfdistr.data.readers.image_folder import Images
+from tfdistr.data.readers.paths import changed
 from tfdistr.data.trees import Array, leaves
 from tfdistr.errors import ArgumentError
+
+log = logging.getLogger("tfdistr")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Wanted:
             missing value is an error.
         matrix: Whether several columns become one matrix; None for a matrix if all are numbers.
         image_size: Height and width to which images are resized; None if those of a column have one size.
+        classes: The names of the classes of each target of text, by its path in ``y``.
     """
 
     features: tuple[str, ...] | None
@@ -48,6 +54,13 @@ class Wanted:
     matrix: bool | None = None
     image_size: tuple[int, int] | None = None
     color_mode: str | None = None
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def targets(self) -> dict[str, str]:
+        """Return the paths of the columns of ``y``, by their names."""
+        if isinstance(self.target, str):
+            return {self.target: ""}
+        return {name: f"[{name!r}]" for name in self.target or ()}
 
 
 class Where(NamedTuple):
@@ -80,7 +93,9 @@ class Column:
                 self.images = Images(wanted.image_size, mode, image, self._at(where))
             else:
                 self._shape = shape_of(self.form, self._filled(values), refuse)
-        self.stored = Leaf(_batch_type(self.form.kind), self._shape)
+        classes = wanted.classes.get(wanted.targets().get(name, "no target"))
+        self._numbers = {name.encode(): number for number, name in enumerate(classes or ())}
+        self.stored = Leaf(np.dtype(np.int32) if classes else _batch_type(self.form.kind), self._shape)
         self.leaf = self.images.leaf if self.images else self.stored
 
     @property
@@ -101,9 +116,16 @@ class Column:
     def array(self, table: Any, where: Where) -> Array:
         """Convert the rows of a table or a record batch, but leave images as bytes."""
         refuse, values = self._refuse(where), self._filled(values_of(table.column(self.name)))
-        if self.form.is_text or self.form.is_image:
-            return bytes_of(values, refuse)
-        return numbers_of(values, self._shape, refuse)
+        if not (self.form.is_text or self.form.is_image):
+            return numbers_of(values, self._shape, refuse)
+        texts = bytes_of(values, refuse)
+        return self._classes(texts, where) if self._numbers else texts
+
+    def _classes(self, texts: Array, where: Where) -> Array:
+        try:
+            return np.fromiter(map(self._numbers.__getitem__, texts), np.int32, len(texts))
+        except KeyError as error:
+            raise changed(f"{where.path}, which has {error} in column {self.name!r}") from error
 
     def decoded(self, array: Array, where: Callable[[int], Where]) -> Array:
         """Decode images; ``where`` returns the place of each of the rows."""
@@ -193,7 +215,7 @@ class FileColumns:
     """The columns of the files, whose first one has this schema, and their conversion."""
 
     def __init__(self, schema: Any, path: str, wanted: Wanted, first: First = lambda name: None) -> None:
-        target = (wanted.target,) if isinstance(wanted.target, str) else wanted.target or ()
+        target = tuple(wanted.targets())
         features = wanted.features
         if features is None:
             features = tuple(name for name in schema.names if name not in target)
@@ -265,6 +287,37 @@ class FileColumns:
                 received=", ".join(f"column {column.name!r} of {column.form.words}" for column in columns),
                 fix=f"Leave `{given}` out. Images are structures with the bytes of an image file.",
             )
+
+
+def classes_of(name: str, path: str, texts: Iterable[Array]) -> tuple[str, ...]:
+    """Return the names of the classes of a column whose values are ``texts``: sorted, as by Python."""
+    found: set[bytes] = set()
+    for part in texts:
+        found.update(part)
+    try:
+        names = sorted(value.decode() for value in found)
+    except UnicodeDecodeError as error:
+        raise ArgumentError(
+            "A target must hold numbers, or text that names classes.",
+            received=f"bytes that are not text in column {name!r} of {path}: {error.object!r}",
+            fix="Name another column as `target`.",
+        ) from error
+    numbers = [value for value in names if _is_number(value)]
+    if 0 < len(numbers) < len(names):
+        other = next(value for value in names if value not in numbers)
+        log.warning(
+            "Column %r of %s has numbers and text, such as %r, so its %d values are classes.",
+            name, path, other, len(names),
+        )  # fmt: skip
+    return tuple(names)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_names(features: Sequence[str], target: Sequence[str], schema: Any, path: str) -> None:

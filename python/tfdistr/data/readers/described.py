@@ -47,16 +47,11 @@ class FileDataset(Dataset):
 
     def open(self) -> Blocks:
         """Open the files."""
-        source = FORMATS[self.name].open(self.files, self.sizes, self.options)
+        options = {**self.options, "classes": self.levels} if self.levels else self.options
+        source = FORMATS[self.name].open(self.files, self.sizes, options)
         if source.identity != self.of_source:
             raise changed(f"{self.files[0]}, which has other files than before")
         return source
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes of a folder of images, in the order of their numbers."""
-        names: tuple[str, ...] = getattr(self.open(), "class_names", ())
-        return names
 
     @property
     def identity(self) -> str:
@@ -67,6 +62,7 @@ class FileDataset(Dataset):
             self.sizes,
             self.of_source,
             {name: _plain(value) for name, value in self.options.items()},
+            _plain(self.levels),
         ]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:12]
         return f"the data set {self.name!r}, {self.examples} examples, {len(names)} files, {digest}"
@@ -141,6 +137,7 @@ def describe_files(name: str, files: object = None, **arguments: object) -> File
     return FileDataset(
         name, files=found, sizes=() if kind.find else sizes_of(found), options=options,
         examples=len(source), of_source=source.identity, columns_of_inputs=source.columns_of_inputs,
+        levels=source.classes(),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,20 +113,22 @@ class ImageFolder(Single):
     """The images of a folder that has a folder for each class, and the numbers of their classes."""
 
     def __init__(
-        self, files: Sequence[str], sizes: Sequence[int], image_size: tuple[int, int] | None, color_mode: str
-    ) -> None:
+        self, files: Sequence[str], sizes: Sequence[int], image_size: tuple[int, int] | None, color_mode: str,
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:  # fmt: skip
         (folder,) = files
-        self.folder, self.class_names = folder, _classes(folder)
+        self.folder, self._folders = folder, _classes(folder)
+        numbers = {name: number for number, name in enumerate((classes or {}).get("", self._folders))}
         self._names: list[str] = []
         labels: list[int] = []
-        for label, name in enumerate(self.class_names):
+        for name in self._folders:
             found = _images(os.path.join(folder, name))
             self._names += [os.path.join(name, one) for one in found]
-            labels += [label] * len(found)
+            labels += [numbers.get(name, -1)] * len(found)  # a new folder is another identity
         if not self._names:
             raise ArgumentError(
                 _NO_FOLDER,
-                received=f"{folder}: {len(self.class_names)} folders without an image",
+                received=f"{folder}: {len(self._folders)} folders without an image",
                 fix=f"Put images there: files that end in {', '.join(_ENDINGS)}.",
             )
         names = "\0".join(self._names).encode(errors="surrogateescape")
@@ -135,6 +137,9 @@ class ImageFolder(Single):
         self._written = np.zeros(len(labels), np.int64)  # the write time of each image at its first reading
         self._images = Images(image_size, color_mode, *self._read(0))
         super().__init__((self._images.leaf, Leaf(self._labels.dtype)), len(labels))
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {"": self._folders}
 
     def check(self) -> None:
         """Decode some of the images."""

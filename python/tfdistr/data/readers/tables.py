@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tfdistr.data.readers.blocks import Blocks, Leaf, some_of
-from tfdistr.data.readers.columns import FileColumns, Wanted, Where
+from tfdistr.data.readers.columns import FileColumns, Wanted, Where, classes_of
 from tfdistr.data.readers.paths import File, damaged, first_line, open_all
 from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
@@ -59,7 +59,8 @@ class Tables(Blocks):
             for rows in parts:
                 self._blocks.append((file, Where(file.path, first), rows))
                 first += rows.count
-        self.columns = FileColumns(schemas[0], files[0], Wanted(**wanted), self._first)
+        self._wanted = Wanted(**wanted)
+        self.columns = FileColumns(schemas[0], files[0], self._wanted, self._first)
         for schema, path in zip(schemas, files, strict=True):
             self.columns.check(schema, path)
         self.structure = self.columns.structure
@@ -81,6 +82,19 @@ class Tables(Blocks):
     @property
     def stored(self) -> list[Leaf]:
         return self.columns.stored
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        columns, first = self.columns.columns, self._files[0].path
+        return {
+            path: classes_of(name, first, self._texts(name))
+            for name, path in self._wanted.targets().items()
+            if columns[name].form.is_text
+        }
+
+    def _texts(self, name: str) -> Iterator[Array]:
+        for block in range(len(self._blocks)):
+            for table, where in self._read(block, [name], self._together):
+                yield self.columns.columns[name].array(table, where)
 
     def check(self) -> None:
         """Check for missing values of which the files tell."""
@@ -236,15 +250,18 @@ class CsvTables(Tables):
 
     def __init__(
         self, files: Sequence[str], sizes: Sequence[int], *, delimiter: str, types: Mapping[str, str],
-        rows: Sequence[int], **wanted: object,
+        rows: Sequence[int], target: Any = None, **wanted: object,
     ) -> None:  # fmt: skip
         self._delimiter, self._types = delimiter, types
+        targets = Wanted(None, target).targets()
+        self._classes = [name for name in targets if types.get(name) == "string"]
         self._rows = dict(zip(files, rows, strict=True))
-        super().__init__(files, sizes, **wanted)
+        super().__init__(files, sizes, target=target, **wanted)
 
     def open(self, path: str) -> tuple[Any, list[Rows]]:
         schema = _schema(self._types)
-        return schema, [Rows(self._rows[path], partial(_text_rows, path, self._delimiter, schema))]
+        read = partial(_text_rows, path, self._delimiter, schema, classes=self._classes)
+        return schema, [Rows(self._rows[path], read)]
 
     def refuse(self, received: str) -> ArgumentError:
         return _not_text(received)
@@ -308,13 +325,27 @@ def _widened(column: Any, kind: str | None) -> str | None:
 
 
 def _text_rows(
-    path: str, delimiter: str, schema: Any, names: Sequence[str], most: int = 0, with_missing: bool = False
-) -> Iterator[Any]:
-    """Read columns of a text file; ``with_missing`` if text may be missing."""
+    path: str, delimiter: str, schema: Any, names: Sequence[str], most: int = 0, with_missing: bool = False,
+    classes: Sequence[str] = (),
+) -> Iterator[Any]:  # fmt: skip
+    """Read columns of a text file; ``with_missing`` if text may be missing, which that of classes may be."""
     types = {name: schema.field(name).type for name in names}
     with _reader(path, delimiter, column_types=types, include_columns=names,
                  strings_can_be_null=with_missing) as reader:  # fmt: skip
-        yield from reader
+        for batch in reader:
+            yield _without_text(batch, [name for name in classes if name in names])
+
+
+def _without_text(batch: Any, names: Sequence[str]) -> Any:
+    """Return rows where text such as NA is a missing value of these columns, as in columns of numbers."""
+    import pyarrow as pa
+    from pyarrow import compute, csv
+
+    missing = pa.array(csv.ConvertOptions().null_values)
+    for name in names:
+        values = compute.if_else(compute.is_in(batch[name], missing), None, batch[name])
+        batch = batch.set_column(batch.schema.names.index(name), name, values)
+    return batch
 
 
 def _reader(path: str, delimiter: str, **convert: object) -> Any:
