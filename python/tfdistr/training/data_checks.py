@@ -76,13 +76,17 @@ def _check_inputs(model: keras.Model, x: object) -> None:
 
 def _inputs_of(model: keras.Model) -> list[Any] | None:
     """Return the names of a model's inputs, which may be None; None where only its call knows them."""
-    if not type(model).call.__module__.startswith("keras."):
+    own = (getattr(type(model), name) for name in ("call", "fit"))  # which may take other inputs
+    if not all(str(getattr(method, "__module__", "")).startswith("keras.") for method in own):
         return None
     if isinstance(model, keras.Sequential):
         first = model.layers[0] if model.layers else None
         takes_one = isinstance(getattr(first, "input_spec", None), keras.layers.InputSpec)
         return [model.inputs[0].name] if model.built else [None] if takes_one else None
-    inputs = model.input
+    try:
+        inputs = model.input
+    except (AttributeError, ValueError):  # no functional model
+        return None
     if isinstance(inputs, Mapping):
         return list(inputs)
     flat = inputs if isinstance(inputs, list | tuple) else [inputs]
@@ -128,11 +132,13 @@ def _check_names(model: keras.Model, labels: object) -> None:
     given = tf.nest.flatten(labels)
     if not given or len(outputs) < 2 or _has_own_step(model):
         return
-    needed = model.loss if isinstance(model.loss, Mapping) else ()
+    needed = set(model.loss) if isinstance(model.loss, Mapping) else set()
+    if isinstance(by_name := getattr(model, "output", None), Mapping):
+        outputs, needed = list(by_name), needed & set(by_name)
     if not isinstance(labels, Mapping):
         fits = len(given) in (len(outputs), len(needed)) or None in tf.nest.flatten(model.loss)
     else:
-        fits = set(labels) <= set(outputs) and set(needed) <= set(labels)
+        fits = set(labels) <= {*outputs, *model.output_names} and needed <= set(labels)
     if fits:
         return
     names = _listed(labels) if isinstance(labels, Mapping) else f"{len(given)} targets without names"
