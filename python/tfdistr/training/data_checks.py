@@ -76,13 +76,17 @@ def _check_inputs(model: keras.Model, x: object) -> None:
 
 def _inputs_of(model: keras.Model) -> list[Any] | None:
     """Return the names of a model's inputs, which may be None; None where only its call knows them."""
-    if not type(model).call.__module__.startswith("keras."):
+    own = (getattr(type(model), name) for name in ("call", "fit"))  # which may take other inputs
+    if not all(str(getattr(method, "__module__", "")).startswith("keras.") for method in own):
         return None
     if isinstance(model, keras.Sequential):
         first = model.layers[0] if model.layers else None
         takes_one = isinstance(getattr(first, "input_spec", None), keras.layers.InputSpec)
         return [model.inputs[0].name] if model.built else [None] if takes_one else None
-    inputs = model.input
+    try:
+        inputs = model.input
+    except (AttributeError, ValueError):  # no functional model
+        return None
     if isinstance(inputs, Mapping):
         return list(inputs)
     flat = inputs if isinstance(inputs, list | tuple) else [inputs]

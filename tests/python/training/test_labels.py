@@ -124,6 +124,17 @@ def test_inputs_are_those_of_the_model(inputs, x, received):
         assert caught.value.received == received
 
 
+class OwnCall(keras.Model):
+    def call(self, inputs: Any) -> Any:
+        return inputs["any"]
+
+
+def test_a_call_of_ones_own_takes_any_inputs():
+    model = OwnCall()
+    model.compile("sgd", "mse")
+    check_data(model, ({"any": SPEC[0], "more": SPEC[1]}, SPEC[0]))
+
+
 def test_columns_for_a_model_of_one_array():
     with pytest.raises(ArgumentError) as caught:
         check_data(compiled("mse"), ({"size": SPEC[0], "kind": SPEC[1]}, SPEC[0]))
