@@ -81,8 +81,8 @@
 #'   training.
 #' @param validation_freq Number of epochs after which there is a validation, or the numbers (from 1) of the
 #'   epochs that have one.
-#' @param verbose "auto" (1 if the session is interactive, 0 in a document that knitr makes, else 2), 0 (silent),
-#'   1 (progress display) or 2 (one line for each epoch).
+#' @param verbose "auto" (1 if the session is interactive, 0 in a knitr document, else 2), 0 (silent), 1
+#'   (progress display) or 2 (one line for each epoch).
 #' @param seed Number: seed of the initial weights, the order of the examples, random layers and R's random
 #'   numbers in these functions; `NULL` draws a seed from R's random numbers, so that `set.seed()` determines
 #'   it.

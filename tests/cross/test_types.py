@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(900)
 
 #: What the errors of tfdistr say of a value that the other language does not have.
 RULES = (
-    "must hold numbers, logical values, text or a factor.", "must not have missing values, which",
+    "must hold numbers, logical values, text or a factor.", "must not have missing values",
     "must hold text whose encoding R knows.", "must have a different name for each of its parts.",
     "must be arrays, a data frame, a data set", "must hold numbers, logical values or text, and no missing",
     "R cannot represent a whole number of the result",

@@ -80,7 +80,8 @@ def _array_of_r(kind: str, values: list[Any], shape: list[int] | None) -> OfR:
     by_column = np.empty(len(values), object)
     by_column[:] = [math.nan if value is MISSING else value for value in values]
     by_row = by_column.reshape(shape or [-1], order="F").reshape(-1).tolist()
-    return OfR(code, array(kind, by_row, [len(values)] if shape is None else shape))
+    made = array(kind, by_row, [len(values)] if shape is None else shape)
+    return OfR(code, made, REFUSED if MISSING in values else None)  # NA as a target; as an input it is NaN
 
 
 shapes = st.lists(st.integers(0, 3), min_size=1, max_size=5)
