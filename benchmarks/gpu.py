@@ -13,22 +13,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import processes
+import report
 from gpu_networks import NETWORKS
 
+import tfdistr
 from tfdistr.utils.gpus import visible_gpus
 
-RUNS = Path(__file__).with_name("gpu_runs.py")
 #: The largest difference of weights that still counts as equal, and the smallest speed beside Keras's fit().
 EQUAL, AS_FAST = 1e-3, 0.97
 PARTS = ("alone", "shared", "several")
@@ -94,40 +94,12 @@ def measured(run: Run, seconds: float, *, tiny: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tfdistr-gpu-") as folder:
         file = Path(folder, "result.json")
         call = json.dumps({"task": run.task, "tiny": tiny, "file": str(file), **run.options})
-        defaults = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-        own = {"TMPDIR": folder, "PYTHONPATH": os.pathsep.join(_found_by_workers())}
-        with Path(folder, "output").open("w+") as output:
-            process = subprocess.Popen(
-                [sys.executable, str(RUNS), call], stdout=output,
-                env={**defaults, **os.environ, **own, **run.env},
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-            try:
-                process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                return {"failed": f"not done within {seconds:.0f} s"}
-            finally:
-                _end(process)
-            if file.exists():
-                return dict(json.loads(file.read_text()))
-            output.seek(0)
-            lines = [line for line in output.read().splitlines() if line.strip()]
-        return {"failed": lines[-1] if lines else f"exited with status {process.returncode}"}
-
-
-def _found_by_workers() -> list[str]:
-    """Return where the processes find modules: this folder too, which has the networks."""
-    return [str(RUNS.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)  # its workers end with it
+        env = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TMPDIR": folder, **run.env}
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            processes.run([processes.python("gpu_runs.py", call)], [env], timeout=seconds)
+        except processes.Failed as error:
+            return {"failed": error.reason}
+        return dict(json.loads(file.read_text()))
 
 
 def described(result: dict[str, Any]) -> str:
@@ -167,16 +139,12 @@ def add_efficiency(results: Sequence[dict[str, Any]]) -> None:
 
 def table(results: Sequence[dict[str, Any]]) -> str:
     """Return the table of all results."""
-    cells = [(r["part"], r["name"], verdict(r), described(r)) for r in results]
-    widths = [max(len(row[column]) for row in cells) for column in range(3)]
-    return "\n".join(
-        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]).rstrip()
-        for row in cells
-    )
+    rows = [(verdict(r), r["part"], r["name"], described(r)) for r in results]
+    return report.table(("bar", "part", "measurement", ""), rows, left=range(4))
 
 
 def machine(gpus: int) -> str:
-    """Return the cards, the driver and the versions, in a line."""
+    """Return the cards, the driver, the machine and the versions, in a line."""
     cards = "CPUs only"
     if gpus:
         query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
@@ -185,8 +153,7 @@ def machine(gpus: int) -> str:
         except OSError:
             found = []
         cards = f"{gpus} x {found[0] if found else 'an NVIDIA GPU'}"
-    packages = ", ".join(f"{name} {version(name)}" for name in ("tfdistr", "tensorflow", "keras"))
-    return f"{cards}; {len(os.sched_getaffinity(0))} cores; {packages}"
+    return f"{cards}; {report.machine()}, tfdistr {tfdistr.__version__}"
 
 
 def main() -> None:
@@ -209,12 +176,11 @@ def main() -> None:
         result = measured(run, end - time.monotonic(), tiny=given.tiny)
         results.append({"part": run.part, "name": run.name, **run.options, **result})
     add_efficiency(results)
-    print(f"{machine(gpus)}\n\n{table(results)}\n\n{_LEGEND}")
+    where = machine(gpus)
+    report.show(where, table(results), _LEGEND)
     if given.json:
-        document = {"machine": machine(gpus), "tiny": given.tiny, "results": results}
+        document = {"machine": where, "tiny": given.tiny, "results": results}
         given.json.write_text(json.dumps(document, indent=1) + "\n")
-    if any(verdict(result) == "MISSED" for result in results) and not given.tiny:
-        sys.exit("A bar was missed.")
 
 
 _LEGEND = f"""Bars: one worker is at least {AS_FAST:.2f} times as fast as Keras's fit();

@@ -23,7 +23,8 @@ MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 CORES = sorted(os.sched_getaffinity(0))
 #: For all programs. They find the modules of this folder.
 QUIET = {
-    "PYTHONPATH": str(HERE), "RETICULATE_PYTHON": sys.executable, "TF_CONFIG": "",
+    "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep),
+    "RETICULATE_PYTHON": sys.executable, "TF_CONFIG": "",
     "TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR",
 }  # fmt: skip
 

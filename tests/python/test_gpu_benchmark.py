@@ -39,13 +39,14 @@ def test_the_table_judges_what_has_a_bar():
     ]
     gpu.add_efficiency(results)
     assert gpu.table(results).splitlines() == [
-        "alone    a  ok      100 -> 99 examples/s (0.99)",
-        "alone    b  MISSED  100 -> 90 examples/s (0.90)",
-        "alone    c  -       - (left out: no time)",
-        "shared   d  ok      weights differ by 1.0e-06, ring",
-        "shared   e  MISSED  weights differ by 1.0e-06",
-        "several  f  -       100 examples/s",
-        "several  g  -       150 examples/s, efficiency 75%",
+        "bar     part     measurement",
+        "ok      alone    a            100 -> 99 examples/s (0.99)",
+        "MISSED  alone    b            100 -> 90 examples/s (0.90)",
+        "-       alone    c            - (left out: no time)",
+        "ok      shared   d            weights differ by 1.0e-06, ring",
+        "MISSED  shared   e            weights differ by 1.0e-06",
+        "-       several  f            100 examples/s",
+        "-       several  g            150 examples/s, efficiency 75%",
     ]
 
 
