@@ -6,7 +6,7 @@ import pytest
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
-from lint_words import found, pages
+from lint_words import found
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,3 @@ def test_a_place_is_found(text: str) -> None:
 @pytest.mark.parametrize("text", ["`the same bits`", "```text\ngo on, too.\n```", "[a](the-same-bits.md)"])
 def test_code_and_links_are_left_out(text: str) -> None:
     assert not list(found(text))
-
-
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_the_documents_keep_the_words(page) -> None:
-    assert not list(found(page.read_text()))
