@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -21,7 +20,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+import publish
+
+ROOT = publish.ROOT
 ACCEPTED = ROOT / "tools" / "accepted-vulnerabilities.txt"
 OSV = "https://api.osv.dev/v1/query"
 PIP_AUDIT = "tools/uv.sh run --quiet --isolated --frozen --only-group release pip-audit"
@@ -35,9 +36,7 @@ def bill_of_materials() -> dict[str, Any]:
     """The bill of what uv.lock has, without what is for development only."""
     env = {**os.environ, "UV_AT_LEAST": _UV}
     bill = json.loads(subprocess.run(_EXPORT, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE).stdout)
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "python/tfdistr/_version.py").read_text())
-    assert version is not None
-    bill["metadata"]["component"]["version"] = version[1]  # uv does not know it: it is dynamic
+    bill["metadata"]["component"]["version"] = publish.version()  # uv does not know it: it is dynamic
     return dict(bill)
 
 
