@@ -174,7 +174,7 @@ def changed(run: Path, tmp_path: Path, document: str, change: Any) -> Path:
 def test_a_run_that_one_process_cannot_make_again(run: Path, tmp_path: Path) -> None:
     for strategy in ("parameter_server", "mirrored"):
         other = changed(run, tmp_path, "run.json", lambda d, s=strategy: d["job"].update(strategy=s))
-        with pytest.raises(ArgumentError, match=f"one process|One process(?s:.*){strategy}"):
+        with pytest.raises(ArgumentError, match=f"[Oo]ne process(?s:.*){strategy}"):
             tfdistr.replay(other, 3, model, X, Y)
         for path in other.iterdir():
             path.unlink()
