@@ -10,7 +10,7 @@ from tfdistr.r.messages import in_r
 
 sys.path.insert(0, str(ROOT / "tools" / "site"))
 from message_pages import TOPICS, pages
-from messages import Message, messages
+from messages import ERRORS, Message, messages
 
 MESSAGES = messages()
 #: What states something, where a fix says what to do.
@@ -37,6 +37,13 @@ def test_each_says_what_failed_and_what_to_do() -> None:
     assert len(MESSAGES) > 400
     of_python = [each for each in MESSAGES if not each.place.startswith("R/")]
     assert {each: wrong for each in of_python if (wrong := wrong_with(each))} == {}
+
+
+def test_those_of_r_are_whole_and_have_known_classes() -> None:
+    of_r = [each for each in MESSAGES if each.place.startswith("R/")]
+    assert len(of_r) > 20
+    assert [each for each in of_r if each.error not in ERRORS or re.search(r"\\|%", " ".join(each))] == []
+    assert 'type = "{...}" needs a fit whose `y` had classes.' in [each.message for each in of_r]
 
 
 @pytest.mark.parametrize(

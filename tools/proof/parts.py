@@ -42,7 +42,7 @@ class Record:
     Attributes:
         name: The name of the part.
         command: The command.
-        made: The date, the commit, the seconds and the exit status, as far as they are known.
+        made: The date, the commit and the seconds, as far as they are known.
         machine: The processor, the memory and the versions.
         printed: All that the command printed on its standard output.
     """

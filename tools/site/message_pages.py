@@ -1,4 +1,4 @@
-"""The pages of all errors, with a heading for each message, from the table that messages.py reads."""
+"""The pages of the errors, with a heading for each message, from the table that messages.py reads."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def _topic(place: str) -> str:
 def _page(topic: Topic, by_first_line: dict[str, list[messages.Message]]) -> str:
     parts = [
         f"# {topic.title}",
-        f"Every error of this subject, by its first line. {_GAP} stands for what differs from case to case. "
-        f"See [the guide](../{topic.guide}).",
+        f"The errors of this subject, by their first lines. {_GAP} stands for what differs from case to "
+        f"case. See [the guide](../{topic.guide}).",
         *(_section(f"m{number}", *item) for number, item in enumerate(by_first_line.items(), 1)),
     ]
     return "\n\n".join(parts) + "\n"

@@ -15,9 +15,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "tfdistr"
 ERRORS = set(re.findall(r"^class (\w+Error)\(", (PACKAGE / "errors.py").read_text(), re.MULTILINE))
-#: An error of R up to its text, and its fix.
-ABORT = re.compile(r'\babort\(\s*"(\w+)",\s*(?:sprintf\()?"([^"]+)"')
-R_FIX = re.compile(r"""fix = (?:sprintf\()?("(?:[^"\\]|\\.)*"|'[^']*')""")
+#: A text of R's code; an error up to its text; its fix.
+_R_TEXT = r"""(?:sprintf\()?("(?:[^"\\]|\\.)*"|'[^']*')"""
+ABORT = re.compile(rf'\babort\(\s*"(\w+)",\s*{_R_TEXT}')
+R_FIX = re.compile(f"fix = {_R_TEXT}")
 #: What names stand for at a place of the code.
 Known = Mapping[str, ast.expr]
 
@@ -157,9 +158,15 @@ def of_r() -> Iterator[Message]:
         text = path.read_text()
         for found in ABORT.finditer(text):
             fix = R_FIX.search(text, found.end())
-            name = f"{found[1].title().replace('_', '')}Error"
+            kind = "tfdistr" if found[1] == "error" else found[1]
+            name = f"{kind.title().replace('_', '')}Error"
             line = text.count("\n", 0, found.start()) + 1
-            yield Message(f"R/{path.name}:{line}", name, found[2], "", fix[1][1:-1] if fix else "")
+            yield Message(f"R/{path.name}:{line}", name, _said(found[2]), "", _said(fix[1]) if fix else "")
+
+
+def _said(text: str) -> str:
+    """What a text of R's code says, with braces for what sprintf() puts in."""
+    return re.sub("%[sd]", "{...}", re.sub(r"\\(.)", r"\1", text[1:-1]))
 
 
 def messages() -> list[Message]:
