@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ from tfdistr.utils.arguments import check_fraction
 
 @dataclass(frozen=True)
 class Bisection:
-    """Where two runs part.
+    """The first step in which two runs differ, and the likely reason.
 
     Attributes:
         run_a: The folder or the URL of the first run.
@@ -137,16 +137,12 @@ def bisect(
         by = difference(a.trace.steps[step], b.trace.steps[step])
         known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
         if model is None:
-            return _with(known, reason=_by_numbers(a, b, known))
+            return replace(known, reason=_by_numbers(a, b, known))
         again = {"sample_weight": sample_weight, "callbacks": callbacks}
         one = replay_of(a, step, model, x=x, y=y, **again)
         other_x, other_y = (x, y) if x_b is None else (x_b, y_b)
         other = replay_of(b, step, model_b or model, x=other_x, y=other_y, **again)
         return _compared(a, b, known, one, other, model_b is not None)
-
-
-def _with(found: Bisection, **changes: object) -> Bisection:
-    return Bisection(**{**vars(found), **changes})
 
 
 def _exactly(run: KeptRun) -> Any:
@@ -213,7 +209,7 @@ def _compared(
         reason = "kernel" if "kernels" in (found.differences or {}) else "code"
     elif what in ("gradients", "update") and other_code:
         reason = "code"
-    return _with(found, confirmed=confirmed, tensor=tensor, by=by, reason=reason)
+    return replace(found, confirmed=confirmed, tensor=tensor, by=by, reason=reason)
 
 
 def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
@@ -233,12 +229,19 @@ def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
 
 
 def _by(one: object, other: object) -> float:
-    """Return the largest difference of two arrays, relative to their largest number."""
+    """Return the largest difference of two arrays, relative to their largest finite number.
+
+    It is infinite if only one of them is finite somewhere.
+    """
     one, other = np.asarray(one), np.asarray(other)
     if one.shape != other.shape:
         return np.inf
     if one.dtype.kind not in "fiub":
         return float((one != other).any())
     one, other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(one) & np.isfinite(other)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return np.inf
+    one, other = one[finite], other[finite]
     size = max(np.max(np.abs(one), initial=0.0), np.max(np.abs(other), initial=0.0)) or 1.0
     return float(np.max(np.abs(one - other), initial=0.0) / size)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from resumed import X, Y, model, train
 
@@ -46,6 +47,14 @@ def test_two_workers_agree_with_one_up_to_the_tolerance(run: Path, tmp_path: Pat
     train(tmp_path / "two", plain, epochs=2, cluster=tfdistr.local_cluster(2))
     found = tfdistr.bisect(run, tmp_path / "two")
     assert (found.step, found.tolerance) == (None, 0.001)
+
+
+def test_a_row_that_is_not_finite_in_one_run(run: Path, tmp_path: Path) -> None:
+    x = X.copy()
+    x[20, 1] = np.nan
+    train(tmp_path / "other", plain, x, epochs=1)
+    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, x_b=x, y_b=Y)
+    assert (found.reason, found.tensor, found.by) == ("data", "the rows of part 0 of the batch", np.inf)
 
 
 def test_a_row_that_differs(run: Path, tmp_path: Path) -> None:
