@@ -23,6 +23,7 @@ log = logging.getLogger("tfdistr")
 
 #: The name of the file in the folder of the run.
 TRACE = "trace.jsonl"
+_BEFORE = 10  # steps that lead to a step
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,9 @@ class Trace:
     starts: list[dict[str, Any]] = field(default_factory=list)
     steps: dict[int, TracedStep] = field(default_factory=dict)
 
-    @property
-    def optimizers(self) -> list[str]:
-        """The classes of the optimizers, in the order of the norms."""
-        return list(self.starts[-1]["optimizers"]) if self.starts else []
+    def before(self, step: int) -> list[TracedStep]:
+        """Return up to ten steps that lead to a step."""
+        return [self.steps[number] for number in range(step - _BEFORE, step) if number in self.steps]
 
     def start_of(self, step: int) -> dict[str, Any]:
         """Return the start of the training that has made a step."""
@@ -138,7 +138,7 @@ def read_trace(run_dir: Path) -> Trace:
             "servers, of several devices in one process, and of models with their own fit().",
         ) from error
     trace = Trace()
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines, 1):
         try:
             _add(trace, json.loads(line))
         except (ValueError, RecursionError) as error:
@@ -146,7 +146,7 @@ def read_trace(run_dir: Path) -> Trace:
                 continue
             raise ArgumentError(
                 "Each line of a trace must be a start or a step.",
-                received=f"line {number + 1} of {path}: {str(error).splitlines()[0]}",
+                received=f"line {number} of {path}: {str(error).splitlines()[0]}",
                 fix="Restore the file, or examine another run.",
             ) from error
     return trace

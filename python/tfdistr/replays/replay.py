@@ -18,16 +18,14 @@ from tfdistr.replays.job_of_run import callbacks_of, check_callbacks, check_emul
 from tfdistr.replays.kept_run import KeptRun, open_kept
 from tfdistr.replays.rerun import Rerun, rerun
 from tfdistr.replays.result import Replay, Table
-from tfdistr.replays.tables import example_losses, gradients_of, updates_of, weights_of
+from tfdistr.replays.tables import example_losses, gradients_of, updates_of
+from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.virtual.rounding import describe_kernels
 
 if TYPE_CHECKING:
     import keras
 
 log = logging.getLogger("tfdistr")
-
-#: Number of steps of the trace before those that are made again.
-_BEFORE = 10
 
 
 def replay(
@@ -142,7 +140,7 @@ def _warn_of_difference(run: KeptRun, made: Rerun) -> None:
 def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
     last = made.steps[-1]
     losses = example_losses(made, shares)
-    count = len(made.indices) if made.indices is not None else _rows(made.batch)
+    count = int(count_examples(made.batch)) if made.indices is None else len(made.indices)
     rows = [
         {
             "row": row,
@@ -155,16 +153,10 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         run=run.place, step=number, epoch=last.epoch, loss=last.loss,
         difference=largest_difference(made.steps, run.trace.steps), steps=_steps(run, made), rows=rows,
         gradients=gradients_of(made), updates=updates_of(made),
-        inputs=tf.nest.map_structure(_in_numpy, made.batch), weights_before=weights_of(made, made.before),
-        weights_after=weights_of(made, made.after),
+        inputs=tf.nest.map_structure(_in_numpy, made.batch), weights_before=made.weights(made.before),
+        weights_after=made.weights(made.after),
         cause=None if last.is_finite and made.is_finite else explain(run.trace, made),
     )  # fmt: skip
-
-
-def _rows(batch: object) -> int:
-    from tfdistr.strategies.exact.loss_weighting import count_examples
-
-    return int(count_examples(batch))
 
 
 def _in_numpy(part: object) -> Any:
@@ -172,8 +164,7 @@ def _in_numpy(part: object) -> Any:
 
 
 def _steps(run: KeptRun, made: Rerun) -> Table:
-    first = made.steps[0].step
-    before = [run.trace.steps[n] for n in range(first - _BEFORE, first) if n in run.trace.steps]
+    before = run.trace.before(made.steps[0].step)
     return [_row(step, again=False) for step in before] + [_row(step, again=True) for step in made.steps]
 
 

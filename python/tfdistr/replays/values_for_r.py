@@ -16,7 +16,7 @@ from tfdistr.replays.result import TABLES, Replay, Table
 from tfdistr.utils.interrupts import defer_sigint
 
 # R counts rows from 1.
-_FROM_ZERO = ("row", "index")
+_FROM_ZERO = {"row", "index"}
 
 
 def replay_for_r(
@@ -55,11 +55,10 @@ def bisect_for_r(
 
 def _columns(table: Table) -> dict[str, list[Any]]:
     names = list(table[0]) if table else []
-    more = {name: 1 if name in _FROM_ZERO else 0 for name in names}
-    return {
-        name: [value if value is None or not more[name] else value + 1 for value in (r[name] for r in table)]
-        for name in names
-    }
+    columns = {name: [row[name] for row in table] for name in names}
+    for name in _FROM_ZERO & columns.keys():
+        columns[name] = [None if number is None else number + 1 for number in columns[name]]
+    return columns
 
 
 def _cause(found: Replay) -> dict[str, Any] | None:
