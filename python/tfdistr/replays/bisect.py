@@ -13,7 +13,7 @@ import numpy as np
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
 from tfdistr.replays.kept_run import KeptRun, open_kept
-from tfdistr.replays.replay import replay_of
+from tfdistr.replays.replay import no_r, replay_of
 from tfdistr.replays.result import Replay
 from tfdistr.utils.arguments import check_fraction
 
@@ -122,27 +122,49 @@ def bisect(
         True
     """
     with open_kept(run_a) as a, open_kept(run_b) as b:
-        allowed = _tolerance(a, b) if tolerance is None else check_fraction("tolerance", tolerance)
-        common = sorted(set(a.trace.steps) & set(b.trace.steps))
-        if not common:
-            raise ArgumentError(
-                "The runs must have a step in common.",
-                received=f"{a.place} from step {min(a.trace.steps)} on, and {b.place} from step "
-                f"{min(b.trace.steps)} on",
-                fix="Pass two runs of the same training.",
-            )
-        step = first_difference(a.trace.steps, b.trace.steps, allowed)
-        if step is None:
-            return Bisection(a.place, b.place, None, len(common), allowed)
-        by = difference(a.trace.steps[step], b.trace.steps[step])
-        known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
-        if model is None:
-            return replace(known, reason=_by_numbers(a, b, known))
-        again = {"sample_weight": sample_weight, "callbacks": callbacks}
-        one = replay_of(a, step, model, x=x, y=y, **again)
-        other_x, other_y = (x, y) if x_b is None else (x_b, y_b)
-        other = replay_of(b, step, model_b or model, x=other_x, y=other_y, **again)
-        return _compared(a, b, known, one, other, model_b is not None)
+        return bisect_kept(
+            a, b, model=model, x=x, y=y, sample_weight=sample_weight, callbacks=callbacks,
+            model_b=model_b, x_b=x_b, y_b=y_b, tolerance=tolerance,
+        )  # fmt: skip
+
+
+def bisect_kept(
+    a: KeptRun,
+    b: KeptRun,
+    on_seed: Callable[[int], object] = no_r,
+    *,
+    model: object,
+    x: object,
+    y: object,
+    model_b: object,
+    x_b: object,
+    y_b: object,
+    tolerance: float | None,
+    **again: object,
+) -> Bisection:
+    """Compare two opened runs; ``on_seed`` sets the seed of R."""
+    allowed = _tolerance(a, b) if tolerance is None else check_fraction("tolerance", tolerance)
+    common = sorted(set(a.trace.steps) & set(b.trace.steps))
+    if not common:
+        raise ArgumentError(
+            "The runs must have a step in common.",
+            received=f"{a.place} from step {min(a.trace.steps)} on, and {b.place} from step "
+            f"{min(b.trace.steps)} on",
+            fix="Pass two runs of the same training.",
+        )
+    step = first_difference(a.trace.steps, b.trace.steps, allowed)
+    if step is None:
+        return Bisection(a.place, b.place, None, len(common), allowed)
+    by = difference(a.trace.steps[step], b.trace.steps[step])
+    known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
+    if model is None:
+        return replace(known, reason=_by_numbers(a, b, known))
+    one = replay_of(a, step, model, on_seed, x=x, y=y, **again)
+    if x_b is None and y_b is None:
+        y_b = y
+    other_x = x if x_b is None else x_b
+    other = replay_of(b, step, model_b or model, on_seed, x=other_x, y=y_b, **again)
+    return _compared(a, b, known, one, other, model_b is not None)
 
 
 def _exactly(run: KeptRun) -> Any:

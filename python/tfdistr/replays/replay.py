@@ -11,7 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr.checkpoint.trace import TracedStep
+from tfdistr.checkpoint.variables import other_model
 from tfdistr.errors import ArgumentError
+from tfdistr.r.values import seed_of_r
 from tfdistr.replays.comparison import ROUNDING, difference, largest_difference
 from tfdistr.replays.explain import explain
 from tfdistr.replays.job_of_run import callbacks_of, check_callbacks, check_emulation, job_of, strategy_of
@@ -21,6 +23,7 @@ from tfdistr.replays.result import Replay, Table
 from tfdistr.replays.tables import example_losses, gradients_of, updates_of
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.virtual.rounding import describe_kernels
+from tfdistr.utils.interrupts import defer_sigint
 
 if TYPE_CHECKING:
     import keras
@@ -86,22 +89,32 @@ def replay(
         32
     """
     with open_kept(run) as kept:
-        data = {"x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
-        return replay_step(kept, step, model, callbacks=callbacks, **data)
+        return replay_step(
+            kept, step, model, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data,
+            callbacks=callbacks,
+        )  # fmt: skip
 
 
-def replay_step(run: KeptRun, step: int | str, model: object, **data: object) -> Replay:
+def no_r(seed: int) -> None:
+    """Seed nothing: R does not run."""
+
+
+def replay_step(
+    run: KeptRun, step: int | str, model: object, on_seed: Callable[[int], object] = no_r, **data: object
+) -> Replay:
     """Make a step of an opened run again; of "nan", the one whose update made the weights not finite, too."""
     number = run.check_step(step)
-    found = replay_of(run, number, model, **data)
+    found = replay_of(run, number, model, on_seed, **data)
     while step == "nan" and found.cause and found.cause.where == "weights" and number - 1 in run.trace.steps:
         number -= 1
-        found = replay_of(run, number, model, **data)
+        found = replay_of(run, number, model, on_seed, **data)
     return found
 
 
-def replay_of(run: KeptRun, step: int, model: object, **data: object) -> Replay:
-    """Make a step of an opened run again, from the user's arguments."""
+def replay_of(
+    run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
+) -> Replay:
+    """Make a step of an opened run again, from the user's arguments; ``on_seed`` sets the seed of R."""
     job = job_of(run, model, step, **data)
     strategy, shares = strategy_of(run, job, step)
 
@@ -109,11 +122,12 @@ def replay_of(run: KeptRun, step: int, model: object, **data: object) -> Replay:
         check_emulation(model, strategy, job, shares)
         check_callbacks(job, states)
 
-    checkpoint = run.checkpoints.before(step)
+    checkpoint, callbacks = run.checkpoints.before(step), callbacks_of(job)
+    defer_sigint(on_seed)(seed_of_r(job.seed))
     try:
-        made = rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks_of(job), check)
+        made = rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks, check)
     except ArgumentError as error:
-        if not error.message.startswith("Cannot resume: the model"):
+        if error.message != other_model("").message:
             raise
         raise ArgumentError(
             "The model of a replay must be that of the run.",

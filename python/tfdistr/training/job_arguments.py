@@ -257,7 +257,7 @@ def _kind(array: Any) -> str:
 
 
 def _validation(data: object, form: Form) -> Source | FunctionByName | None:
-    if data is None or isinstance(data, FunctionByName):
+    if data is None or isinstance(data, FunctionByName | Arrays):
         return data
     if isinstance(data, tuple | list):  # Keras accepts both
         if not 1 <= len(data) <= 3:

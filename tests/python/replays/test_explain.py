@@ -128,6 +128,25 @@ def test_a_job_ends_with_the_cause(given: Any, tmp_path: Path) -> None:
     assert "Caused by row 6 of the batch, 33 of the data (counted from 0)." in text
 
 
+class Zeroes(keras.callbacks.Callback):
+    """The third epoch begins with zeros before the logarithm."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            kernel = self.model.get_layer("hidden").kernel
+            kernel.assign(keras.ops.zeros_like(kernel))
+
+
+def test_callbacks_get_the_validation_of_the_job(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    rate = keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=10.0)
+    with pytest.raises(tfdistr.NotFiniteError, match="Log of the layer"):
+        train(
+            tmp_path / "run", of(keras.ops.log), epochs=3, validation_data=(X[:20], Y[:20]),
+            callbacks=[rate, Zeroes()], checkpoint_every=100, failures=EXPLAIN,
+        )  # fmt: skip
+    assert "differs from the run" not in " ".join(str(each.message) for each in recwarn)
+
+
 def test_a_job_that_fails_otherwise_has_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(tfdistr.ArgumentError, match="must be a function that returns a Keras 3 model"):
         train(tmp_path / "run", lambda: 5, failures=EXPLAIN)
