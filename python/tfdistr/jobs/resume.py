@@ -72,7 +72,6 @@ def _beginning(job: Job, run_dir: Path) -> str:
     return f"The run continues from {reached}." if reached else "There is no checkpoint: a new run begins."
 
 
-
 def note_result(run_dir: Path, result: Outcome) -> None:
     """Record that a job is complete, with its result."""
     write_document(run_dir / RESULT, result.to_dict())

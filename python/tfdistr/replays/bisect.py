@@ -1,4 +1,4 @@
-"""``bisect()``: where two runs that should be the same part, and why."""
+"""``bisect()``: the first step in which two runs differ, and the reason."""
 
 from __future__ import annotations
 

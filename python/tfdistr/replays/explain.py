@@ -1,4 +1,4 @@
-"""Why a step is not finite: its first tensor that is no number, and the rows that cause it."""
+"""The cause of a step that is not finite: its first tensor that is no number, and the rows behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that ends because a step is not finite: its error says why."""
+"""The error of a job that ends because a step is not finite, with the cause."""
 
 from __future__ import annotations
 
