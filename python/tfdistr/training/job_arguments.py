@@ -135,7 +135,7 @@ def _of_all_workers(batch_size: object, num_workers: int) -> tuple[Any, RateArgu
 
 
 def _sizes(data: object, validation: object, batch_size: Any, validation_size: Any) -> tuple[Any, Any, bool]:
-    """Return both sizes of batches, by default those of examples, and whether the validation gives batches."""
+    """Return both sizes of batches, and whether the validation gives ready batches."""
     if gives_batches(data) and batch_size is not None:
         raise ArgumentError(
             "`batch_size` is for examples; `x` gives batches of their own size.",
