@@ -47,6 +47,16 @@ class TracedStep:
     skipped: bool = False
 
     @property
+    def norm(self) -> float | None:
+        """The norm of the gradients of the first optimizer; None if there is none."""
+        return self.norms[0] if self.norms else None
+
+    @property
+    def rate(self) -> float | None:
+        """The learning rate of the first optimizer; None if there is none."""
+        return self.rates[0] if self.rates else None
+
+    @property
     def is_finite(self) -> bool:
         """Return whether all its numbers are finite, those of a skipped step aside."""
         return self.skipped or all(math.isfinite(n) for n in (self.loss, *self.norms) if n is not None)

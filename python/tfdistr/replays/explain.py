@@ -227,8 +227,8 @@ def _listed(numbers: Sequence[object]) -> str:
 
 def _of_steps(trace: Trace, step: int) -> list[str]:
     before = trace.before(step)
-    norms = ", ".join("none" if made.norms[0] is None else f"{made.norms[0]:.3g}" for made in before)
-    rates = {made.rates[0] for made in before if made.rates[0] is not None}
+    norms = ", ".join("none" if made.norm is None else f"{made.norm:.3g}" for made in before)
+    rates = {made.rate for made in before if made.rate is not None}
     if not before:
         return ["It is the first step of the run."]
     between = (

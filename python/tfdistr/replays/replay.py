@@ -185,6 +185,5 @@ def _steps(run: KeptRun, made: Rerun) -> Table:
 def _row(step: TracedStep, *, again: bool) -> dict[str, Any]:
     return {
         "step": step.step, "epoch": step.epoch, "loss": step.loss,
-        "norm": step.norms[0] if step.norms else None,
-        "learning_rate": step.rates[0] if step.rates else None, "skipped": step.skipped, "again": again,
+        "norm": step.norm, "learning_rate": step.rate, "skipped": step.skipped, "again": again,
     }  # fmt: skip
