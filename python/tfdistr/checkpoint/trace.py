@@ -169,6 +169,8 @@ def _add(trace: Trace, line: Any) -> None:
         for step in [step for step in trace.steps if step > line["start"]["step"]]:
             del trace.steps[step]  # they are made again
         return
+    if not trace.starts:
+        raise ValueError("a step before the first start")
     norms, rates = (tuple(_number(value) for value in line[name]) for name in ("norms", "rates"))
     trace.steps[line["step"]] = TracedStep(
         line["step"], line["epoch"], _number(line["loss"]), norms, rates, line.get("skipped", False)
