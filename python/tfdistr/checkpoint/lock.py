@@ -26,6 +26,7 @@ import attrs
 
 from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.utils.disk import BEFORE_START, writing
+from tfdistr.utils.running_system import running_system
 from tfdistr.utils.trusted_files import create_private
 from tfdistr.utils.warn import NOTE
 
@@ -76,7 +77,7 @@ class RunLock:
         self._interval = min(_SLOWEST, heartbeat_timeout / 4)
         since = datetime.now().astimezone().isoformat(" ", "seconds")
         self._lease = Lease(
-            uuid.uuid4().hex, os.getpid(), socket.gethostname(), _boot(), since, elsewhere,
+            uuid.uuid4().hex, os.getpid(), socket.gethostname(), running_system(), since, elsewhere,
             heartbeat_timeout + self._interval,
         )  # fmt: skip
         self._descriptor: int | None = None
@@ -273,10 +274,3 @@ def _read(path: Path) -> Lease | None:
 
 def _text(lease: Lease) -> bytes:
     return json.dumps(attrs.asdict(lease)).encode()
-
-
-def _boot() -> str:
-    """Return the id of the running system."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return socket.gethostname()

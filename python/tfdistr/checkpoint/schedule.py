@@ -1,4 +1,4 @@
-"""When a checkpoint is due, and when workers ask each other whether one was preempted."""
+"""The steps after which a checkpoint is due, or workers ask each other whether one was preempted."""
 
 from __future__ import annotations
 

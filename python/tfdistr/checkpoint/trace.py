@@ -23,6 +23,7 @@ log = logging.getLogger("tfdistr")
 
 #: The name of the file in the folder of the run.
 TRACE = "trace.jsonl"
+_BEFORE = 10  # steps that lead to a step
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,16 @@ class TracedStep:
     skipped: bool = False
 
     @property
+    def norm(self) -> float | None:
+        """The norm of the gradients of the first optimizer; None if there is none."""
+        return self.norms[0] if self.norms else None
+
+    @property
+    def rate(self) -> float | None:
+        """The learning rate of the first optimizer; None if there is none."""
+        return self.rates[0] if self.rates else None
+
+    @property
     def is_finite(self) -> bool:
         """Return whether all its numbers are finite, those of a skipped step aside."""
         return self.skipped or all(math.isfinite(n) for n in (self.loss, *self.norms) if n is not None)
@@ -64,10 +75,9 @@ class Trace:
     starts: list[dict[str, Any]] = field(default_factory=list)
     steps: dict[int, TracedStep] = field(default_factory=dict)
 
-    @property
-    def optimizers(self) -> list[str]:
-        """The classes of the optimizers, in the order of the norms."""
-        return list(self.starts[-1]["optimizers"]) if self.starts else []
+    def before(self, step: int) -> list[TracedStep]:
+        """Return up to ten steps that lead to a step."""
+        return [self.steps[number] for number in range(step - _BEFORE, step) if number in self.steps]
 
     def start_of(self, step: int) -> dict[str, Any]:
         """Return the start of the training that has made a step."""
@@ -138,7 +148,7 @@ def read_trace(run_dir: Path) -> Trace:
             "servers, of several devices in one process, and of models with their own fit().",
         ) from error
     trace = Trace()
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines, 1):
         try:
             _add(trace, json.loads(line))
         except (ValueError, RecursionError) as error:
@@ -146,7 +156,7 @@ def read_trace(run_dir: Path) -> Trace:
                 continue
             raise ArgumentError(
                 "Each line of a trace must be a start or a step.",
-                received=f"line {number + 1} of {path}: {str(error).splitlines()[0]}",
+                received=f"line {number} of {path}: {str(error).splitlines()[0]}",
                 fix="Restore the file, or examine another run.",
             ) from error
     return trace
@@ -159,6 +169,8 @@ def _add(trace: Trace, line: Any) -> None:
         for step in [step for step in trace.steps if step > line["start"]["step"]]:
             del trace.steps[step]  # they are made again
         return
+    if not trace.starts:
+        raise ValueError("a step before the first start")
     norms, rates = (tuple(_number(value) for value in line[name]) for name in ("norms", "rates"))
     trace.steps[line["step"]] = TracedStep(
         line["step"], line["epoch"], _number(line["loss"]), norms, rates, line.get("skipped", False)

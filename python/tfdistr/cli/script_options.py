@@ -1,4 +1,4 @@
-"""What ``tfdistr run`` takes: from flags, from a file, or from R."""
+"""The arguments of ``tfdistr run``: from flags, from a file, or from R."""
 
 from __future__ import annotations
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -20,6 +18,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.rendezvous.peer_failure import reported_failure
 from tfdistr.utils.gpus import VISIBLE, addresses_of_gpus
+from tfdistr.utils.running_system import running_system
 from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
@@ -46,7 +45,9 @@ class Seen(NamedTuple):
         named = os.environ.get(VISIBLE, "").split(",")
         numbers = [int(gpu.name.rpartition(":")[2]) for gpu in gpus]
         known = addresses or (named if named != [""] else ())
-        return cls(_host(), [known[number] if number < len(known) else str(number) for number in numbers])
+        return cls(
+            running_system(), [known[number] if number < len(known) else str(number) for number in numbers]
+        )
 
 
 def choose(collectives: Collectives, asked: str, titles: Sequence[str], *, in_order: bool) -> str:
@@ -148,10 +149,3 @@ def _failure(failures: list[Exception], sums: list[float], title: str, timeout: 
         "NCCL_SOCKET_IFNAME to the network interface between the hosts, or pass "
         'strategy=multi_worker_mirrored(communication="ring").',
     )
-
-
-def _host() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # not on Linux
-        return socket.gethostname()

@@ -49,7 +49,7 @@ _NOT_FOR_SERVERS = ("TFDISTR_", "TF_CONFIG", "PMI_", "PMIX_", "OMPI_COMM_", "HYD
 
 @dataclass(frozen=True)
 class WarmStart:
-    """How to start a process warm: the path of the server's socket, and the ``argv`` of ``Forked``."""
+    """The warm start of a process: the path of the server's socket, and the ``argv`` of ``Forked``."""
 
     server: str
     argv: tuple[str, ...]

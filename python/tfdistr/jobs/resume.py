@@ -66,11 +66,13 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int, tell: Callable[[dict[
 
 def _beginning(job: Job, run_dir: Path) -> str:
     """Return the sentence that says where the training begins."""
+    complete = "This run is already complete: its result is returned, and nothing is trained."
+    if result_of_run(run_dir, job.epochs) is not None:
+        return complete
     reached = checkpoints(run_dir).reached()
-    if result_of_run(run_dir, job.epochs) is not None or (reached and reached.epoch >= job.epochs):
-        return "This run is already complete: its result is returned, and nothing is trained."
+    if reached and reached.epoch >= job.epochs:
+        return complete
     return f"The run continues from {reached}." if reached else "There is no checkpoint: a new run begins."
-
 
 
 def note_result(run_dir: Path, result: Outcome) -> None:

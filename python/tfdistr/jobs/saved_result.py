@@ -1,4 +1,4 @@
-"""How a result is written, and read in any other process."""
+"""The files of a result, which any other process can read."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class _Chief:
 
     def _updates(self) -> OneByOne | Together:
         job, spec = self._job, self._data.element_spec
-        weigh = weigh_classes(job.class_weight, spec) if job.class_weight else None
+        weigh = weigh_classes(job.class_weight, spec)
         one_by_one = job.options.get("update", "async") == "async"
         split = not one_by_one and self._workers > 1
         if split:

@@ -1,10 +1,10 @@
-"""``bisect()``: where two runs that should be the same part, and why."""
+"""``bisect()``: the first step in which two runs differ, and the reason."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -13,14 +13,14 @@ import numpy as np
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
 from tfdistr.replays.kept_run import KeptRun, open_kept
-from tfdistr.replays.replay import replay_of
+from tfdistr.replays.replay import no_r, replay_of
 from tfdistr.replays.result import Replay
 from tfdistr.utils.arguments import check_fraction
 
 
 @dataclass(frozen=True)
 class Bisection:
-    """Where two runs part.
+    """The first step in which two runs differ, and the likely reason.
 
     Attributes:
         run_a: The folder or the URL of the first run.
@@ -122,31 +122,49 @@ def bisect(
         True
     """
     with open_kept(run_a) as a, open_kept(run_b) as b:
-        allowed = _tolerance(a, b) if tolerance is None else check_fraction("tolerance", tolerance)
-        common = sorted(set(a.trace.steps) & set(b.trace.steps))
-        if not common:
-            raise ArgumentError(
-                "The runs must have a step in common.",
-                received=f"{a.place} from step {min(a.trace.steps)} on, and {b.place} from step "
-                f"{min(b.trace.steps)} on",
-                fix="Pass two runs of the same training.",
-            )
-        step = first_difference(a.trace.steps, b.trace.steps, allowed)
-        if step is None:
-            return Bisection(a.place, b.place, None, len(common), allowed)
-        by = difference(a.trace.steps[step], b.trace.steps[step])
-        known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
-        if model is None:
-            return _with(known, reason=_by_numbers(a, b, known))
-        again = {"sample_weight": sample_weight, "callbacks": callbacks}
-        one = replay_of(a, step, model, x=x, y=y, **again)
-        other_x, other_y = (x, y) if x_b is None else (x_b, y_b)
-        other = replay_of(b, step, model_b or model, x=other_x, y=other_y, **again)
-        return _compared(a, b, known, one, other, model_b is not None)
+        return bisect_kept(
+            a, b, model=model, x=x, y=y, sample_weight=sample_weight, callbacks=callbacks,
+            model_b=model_b, x_b=x_b, y_b=y_b, tolerance=tolerance,
+        )  # fmt: skip
 
 
-def _with(found: Bisection, **changes: object) -> Bisection:
-    return Bisection(**{**vars(found), **changes})
+def bisect_kept(
+    a: KeptRun,
+    b: KeptRun,
+    on_seed: Callable[[int], object] = no_r,
+    *,
+    model: object,
+    x: object,
+    y: object,
+    model_b: object,
+    x_b: object,
+    y_b: object,
+    tolerance: float | None,
+    **again: object,
+) -> Bisection:
+    """Compare two opened runs; ``on_seed`` sets the seed of R."""
+    allowed = _tolerance(a, b) if tolerance is None else check_fraction("tolerance", tolerance)
+    common = sorted(set(a.trace.steps) & set(b.trace.steps))
+    if not common:
+        raise ArgumentError(
+            "The runs must have a step in common.",
+            received=f"{a.place} from step {min(a.trace.steps)} on, and {b.place} from step "
+            f"{min(b.trace.steps)} on",
+            fix="Pass two runs of the same training.",
+        )
+    step = first_difference(a.trace.steps, b.trace.steps, allowed)
+    if step is None:
+        return Bisection(a.place, b.place, None, len(common), allowed)
+    by = difference(a.trace.steps[step], b.trace.steps[step])
+    known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
+    if model is None:
+        return replace(known, reason=_by_numbers(a, b, known))
+    one = replay_of(a, step, model, on_seed, x=x, y=y, **again)
+    if x_b is None and y_b is None:
+        y_b = y
+    other_x = x if x_b is None else x_b
+    other = replay_of(b, step, model_b or model, on_seed, x=other_x, y=y_b, **again)
+    return _compared(a, b, known, one, other, model_b is not None)
 
 
 def _exactly(run: KeptRun) -> Any:
@@ -213,7 +231,7 @@ def _compared(
         reason = "kernel" if "kernels" in (found.differences or {}) else "code"
     elif what in ("gradients", "update") and other_code:
         reason = "code"
-    return _with(found, confirmed=confirmed, tensor=tensor, by=by, reason=reason)
+    return replace(found, confirmed=confirmed, tensor=tensor, by=by, reason=reason)
 
 
 def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
@@ -233,12 +251,19 @@ def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
 
 
 def _by(one: object, other: object) -> float:
-    """Return the largest difference of two arrays, relative to their largest number."""
+    """Return the largest difference of two arrays, relative to their largest finite number.
+
+    It is infinite if only one of them is finite somewhere.
+    """
     one, other = np.asarray(one), np.asarray(other)
     if one.shape != other.shape:
         return np.inf
     if one.dtype.kind not in "fiub":
         return float((one != other).any())
     one, other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(one) & np.isfinite(other)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return np.inf
+    one, other = one[finite], other[finite]
     size = max(np.max(np.abs(one), initial=0.0), np.max(np.abs(other), initial=0.0)) or 1.0
     return float(np.max(np.abs(one - other), initial=0.0) / size)

@@ -1,4 +1,4 @@
-"""Why a step is not finite: its first tensor that is no number, and the rows that cause it."""
+"""The cause of a step that is not finite: its first tensor that is no number, and the rows behind it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.row_wise import unproved_parts
 from tfdistr.training.step_blocks import extended_of
 
-#: Number of steps before the one that is not finite whose learning rate and gradient norm are shown.
-_STEPS = 10
 _SHOWN = 5
 
 
@@ -88,10 +86,8 @@ def explain(trace: Trace, made: Rerun) -> Cause:
 
 
 def _odd_weights(made: Rerun) -> Cause | None:
-    weights = {weight.path for weight in made.model.weights}
-    pairs = zip(made.variables, made.before, strict=True)
-    odd = [v.name for v, value in pairs if v.name in weights and not all_finite(value)]
-    return Cause("weights", odd[0]) if odd else None
+    weights = made.weights(made.before)
+    return next((Cause("weights", name) for name in weights if not all_finite(weights[name])), None)
 
 
 def _odd_inputs(made: Rerun) -> Cause | None:
@@ -230,9 +226,9 @@ def _listed(numbers: Sequence[object]) -> str:
 
 
 def _of_steps(trace: Trace, step: int) -> list[str]:
-    before = [trace.steps[n] for n in range(step - _STEPS, step) if n in trace.steps]
-    norms = ", ".join("none" if made.norms[0] is None else f"{made.norms[0]:.3g}" for made in before)
-    rates = {made.rates[0] for made in before if made.rates[0] is not None}
+    before = trace.before(step)
+    norms = ", ".join("none" if made.norm is None else f"{made.norm:.3g}" for made in before)
+    rates = {made.rate for made in before if made.rate is not None}
     if not before:
         return ["It is the first step of the run."]
     between = (

@@ -1,4 +1,4 @@
-"""A job that ends because a step is not finite: its error says why."""
+"""The error of a job that ends because a step is not finite, with the cause."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from tfdistr.errors import ArgumentError, NotFiniteError, TfdistrError
-from tfdistr.r.values import seed_of_r
 from tfdistr.training.job import Job
 from tfdistr.utils.function_files import FunctionByName
-from tfdistr.utils.interrupts import defer_sigint, import_tensorflow
+from tfdistr.utils.interrupts import import_tensorflow
 
 
 @contextlib.contextmanager
@@ -49,12 +48,11 @@ def _explain(
     try:
         with open_kept(run_dir) as kept:
             step = kept.check_step("nan")
-            if isinstance(job.data, FunctionByName) or isinstance(job.callbacks, FunctionByName):
+            if any(isinstance(part, FunctionByName) for part in (job.data, job.validation, job.callbacks)):
                 lines = ["The data or the callbacks are functions that only the workers have."]
             else:
-                defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
-                data = {"x": job.data, "callbacks": job.callbacks}
-                found = replay_step(kept, "nan", model, **data)
+                data = {"x": job.data, "validation_data": job.validation, "callbacks": job.callbacks}
+                found = replay_step(kept, "nan", model, on_seed, **data)
                 step = found.step
                 lines = found.cause.lines if found.cause else ["The step is finite in the replay."]
     except ArgumentError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from tfdistr.checkpoint.folder import DESCRIPTION, JOB, CheckpointFolder, checkpoint_folder
+from tfdistr.checkpoint.folder import DESCRIPTION, JOB, CheckpointFolder, checkpoints
 from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
 from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
@@ -32,13 +32,12 @@ class KeptRun:
     Attributes:
         place: The folder or the URL of the run.
         job: The values of the job that stay the same, from ``run.json``.
-        arguments: The arguments of the last job of the run, from ``job.json``.
+        trace: The trace of its steps.
         checkpoints: The folder of its checkpoints.
     """
 
     place: str
     job: dict[str, Any]
-    arguments: dict[str, Any]
     trace: Trace
     checkpoints: CheckpointFolder
 
@@ -88,15 +87,10 @@ def _fetch(url: str, folder: Path) -> None:
     try:
         if StoredDocuments(store, claim).fetch(folder, JOB):
             store.download(TRACE, folder / TRACE)
-            StoredCheckpoints(store, claim).fetch_all(_folder(folder))
+            read("run", (folder / DESCRIPTION).read_bytes())  # others could have changed it
+            StoredCheckpoints(store, claim).fetch_all(checkpoints(folder))
     except StoreError as error:
         raise unreachable(store.url, error) from error
-
-
-def _folder(run_dir: Path) -> CheckpointFolder:
-    return CheckpointFolder(
-        checkpoint_folder(run_dir), read("run", (run_dir / DESCRIPTION).read_bytes())["id"]
-    )
 
 
 def _read(run_dir: Path, place: str) -> KeptRun:
@@ -104,8 +98,8 @@ def _read(run_dir: Path, place: str) -> KeptRun:
         raise _no_run(place)
     job = read("run", (run_dir / DESCRIPTION).read_bytes())["job"]
     path = run_dir / JOB
-    document = read("job", path.read_bytes()) if path.is_file() else {"arguments": {}, "versions": {}}
-    _check_can_be_replayed(job, document["arguments"], place)
+    arguments = read("job", path.read_bytes())["arguments"] if path.is_file() else {}
+    _check_can_be_replayed(job, arguments, place)
     trace = read_trace(run_dir)
     if not trace.steps:
         raise ArgumentError(
@@ -114,7 +108,7 @@ def _read(run_dir: Path, place: str) -> KeptRun:
             fix="Train with checkpoint_every=100, for example, so that the trace is written more often.",
         )
     _check_version(trace.starts[-1]["versions"])
-    return KeptRun(place, job, document["arguments"], trace, _folder(run_dir))
+    return KeptRun(place, job, trace, checkpoints(run_dir))
 
 
 def _no_run(place: str) -> ArgumentError:

@@ -11,23 +11,24 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr.checkpoint.trace import TracedStep
+from tfdistr.checkpoint.variables import other_model
 from tfdistr.errors import ArgumentError
+from tfdistr.r.values import seed_of_r
 from tfdistr.replays.comparison import ROUNDING, difference, largest_difference
 from tfdistr.replays.explain import explain
 from tfdistr.replays.job_of_run import callbacks_of, check_callbacks, check_emulation, job_of, strategy_of
 from tfdistr.replays.kept_run import KeptRun, open_kept
 from tfdistr.replays.rerun import Rerun, rerun
 from tfdistr.replays.result import Replay, Table
-from tfdistr.replays.tables import example_losses, gradients_of, updates_of, weights_of
+from tfdistr.replays.tables import example_losses, gradients_of, updates_of
+from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.virtual.rounding import describe_kernels
+from tfdistr.utils.interrupts import defer_sigint
 
 if TYPE_CHECKING:
     import keras
 
 log = logging.getLogger("tfdistr")
-
-#: Number of steps of the trace before those that are made again.
-_BEFORE = 10
 
 
 def replay(
@@ -88,22 +89,32 @@ def replay(
         32
     """
     with open_kept(run) as kept:
-        data = {"x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
-        return replay_step(kept, step, model, callbacks=callbacks, **data)
+        return replay_step(
+            kept, step, model, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data,
+            callbacks=callbacks,
+        )  # fmt: skip
 
 
-def replay_step(run: KeptRun, step: int | str, model: object, **data: object) -> Replay:
+def no_r(seed: int) -> None:
+    """Seed nothing: R does not run."""
+
+
+def replay_step(
+    run: KeptRun, step: int | str, model: object, on_seed: Callable[[int], object] = no_r, **data: object
+) -> Replay:
     """Make a step of an opened run again; of "nan", the one whose update made the weights not finite, too."""
     number = run.check_step(step)
-    found = replay_of(run, number, model, **data)
+    found = replay_of(run, number, model, on_seed, **data)
     while step == "nan" and found.cause and found.cause.where == "weights" and number - 1 in run.trace.steps:
         number -= 1
-        found = replay_of(run, number, model, **data)
+        found = replay_of(run, number, model, on_seed, **data)
     return found
 
 
-def replay_of(run: KeptRun, step: int, model: object, **data: object) -> Replay:
-    """Make a step of an opened run again, from the user's arguments."""
+def replay_of(
+    run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
+) -> Replay:
+    """Make a step of an opened run again, from the user's arguments; ``on_seed`` sets the seed of R."""
     job = job_of(run, model, step, **data)
     strategy, shares = strategy_of(run, job, step)
 
@@ -111,11 +122,12 @@ def replay_of(run: KeptRun, step: int, model: object, **data: object) -> Replay:
         check_emulation(model, strategy, job, shares)
         check_callbacks(job, states)
 
-    checkpoint = run.checkpoints.before(step)
+    checkpoint, callbacks = run.checkpoints.before(step), callbacks_of(job)
+    defer_sigint(on_seed)(seed_of_r(job.seed))
     try:
-        made = rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks_of(job), check)
+        made = rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks, check)
     except ArgumentError as error:
-        if not error.message.startswith("Cannot resume: the model"):
+        if error.message != other_model("").message:
             raise
         raise ArgumentError(
             "The model of a replay must be that of the run.",
@@ -142,7 +154,7 @@ def _warn_of_difference(run: KeptRun, made: Rerun) -> None:
 def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
     last = made.steps[-1]
     losses = example_losses(made, shares)
-    count = len(made.indices) if made.indices is not None else _rows(made.batch)
+    count = int(count_examples(made.batch)) if made.indices is None else len(made.indices)
     rows = [
         {
             "row": row,
@@ -155,16 +167,10 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         run=run.place, step=number, epoch=last.epoch, loss=last.loss,
         difference=largest_difference(made.steps, run.trace.steps), steps=_steps(run, made), rows=rows,
         gradients=gradients_of(made), updates=updates_of(made),
-        inputs=tf.nest.map_structure(_in_numpy, made.batch), weights_before=weights_of(made, made.before),
-        weights_after=weights_of(made, made.after),
+        inputs=tf.nest.map_structure(_in_numpy, made.batch), weights_before=made.weights(made.before),
+        weights_after=made.weights(made.after),
         cause=None if last.is_finite and made.is_finite else explain(run.trace, made),
     )  # fmt: skip
-
-
-def _rows(batch: object) -> int:
-    from tfdistr.strategies.exact.loss_weighting import count_examples
-
-    return int(count_examples(batch))
 
 
 def _in_numpy(part: object) -> Any:
@@ -172,14 +178,12 @@ def _in_numpy(part: object) -> Any:
 
 
 def _steps(run: KeptRun, made: Rerun) -> Table:
-    first = made.steps[0].step
-    before = [run.trace.steps[n] for n in range(first - _BEFORE, first) if n in run.trace.steps]
+    before = run.trace.before(made.steps[0].step)
     return [_row(step, again=False) for step in before] + [_row(step, again=True) for step in made.steps]
 
 
 def _row(step: TracedStep, *, again: bool) -> dict[str, Any]:
     return {
         "step": step.step, "epoch": step.epoch, "loss": step.loss,
-        "norm": step.norms[0] if step.norms else None,
-        "learning_rate": step.rates[0] if step.rates else None, "skipped": step.skipped, "again": again,
+        "norm": step.norm, "learning_rate": step.rate, "skipped": step.skipped, "again": again,
     }  # fmt: skip

@@ -16,7 +16,7 @@ from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.checkpoint.schedule import Schedule
 from tfdistr.checkpoint.trace import TracedStep
-from tfdistr.checkpoint.variables import Variable, all_finite, variables_of
+from tfdistr.checkpoint.variables import Variable, all_finite, values_of, variables_of
 from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
@@ -30,14 +30,14 @@ from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader, weigh_classes
 from tfdistr.training.learning_rate import scale_learning_rate
 from tfdistr.training.loop import fit
-from tfdistr.training.run_trace import RunTrace, traced_step
-from tfdistr.training.train import training_data
+from tfdistr.training.run_trace import RunTrace
+from tfdistr.training.train import training_data, validation_data
 from tfdistr.training.trained_model import build_model
 
 
 @dataclass
 class Rerun:
-    """What a rerun leaves.
+    """The model and the values of a step that was made again.
 
     Attributes:
         model: The model after the step.
@@ -47,13 +47,11 @@ class Rerun:
         gradients: The gradients that optimizers got in the last step, by the path of the weight.
         before: All variables before the last step.
         after: The same after it.
-        first: Number of steps before the first one that was made.
     """
 
     model: keras.Model
     batch: Any
     indices: Array | None
-    first: int
     steps: list[TracedStep] = field(default_factory=list)
     gradients: dict[str, Array] = field(default_factory=dict)
     before: list[Array] = field(default_factory=list)
@@ -67,9 +65,13 @@ class Rerun:
     @property
     def is_finite(self) -> bool:
         """Return whether the weights after the step are finite."""
-        weights = {weight.path for weight in self.model.weights}
-        pairs = zip(self.variables, self.after, strict=True)
-        return all(all_finite(value) for variable, value in pairs if variable.name in weights)
+        return all(map(all_finite, self.weights(self.after).values()))
+
+    def weights(self, values: Sequence[Array]) -> dict[str, Array]:
+        """Return the weights of the model among the values of its variables, by their paths."""
+        paths = {weight.path for weight in self.model.weights}
+        pairs = zip(self.variables, values, strict=True)
+        return {variable.name: value for variable, value in pairs if variable.name in paths}
 
     def rewind(self) -> None:
         """Give the model the state from before the last step."""
@@ -166,8 +168,8 @@ class _Recorded(RunTrace):
 
     def add(self, epoch: int, first: int, values: Sequence[object]) -> None:
         """Add the values of steps of an epoch."""
-        rows = [row for each in values for row in np.asarray(each)]
-        self.found += [traced_step(self.steps, epoch, first + n, row) for n, row in enumerate(rows)]
+        if values:
+            self.found += self._steps(epoch, first, values)
 
 
 def rerun(
@@ -199,31 +201,26 @@ def rerun(
     strategy.prepare(model, data)
     check(model, list(manager.found.notes["callbacks"]) if manager.found else [])
     build(model, data)
-    first = manager.first_step
-    result = Rerun(model, *_rows(job, Reader(job, strategy), step), first)
+    weigh = weigh_classes(job.class_weight, data.element_spec)
+    result = Rerun(model, *_rows(Reader(job, strategy), weigh, step))
     trace = _Gradients(model, from_start=checkpoint is None)
     recorded = _Recorded(trace)
 
-    def keep(into: list[Array]) -> None:
-        into[:] = [variable.own.read_value().numpy() for variable in result.variables]
+    def before() -> None:
+        result.before = values_of(result.variables)
 
     def made(done: int, logs: object) -> None:
         if manager.schedule.total + done >= step:
             raise _Reached
 
-    manager.schedule = _Until(manager.schedule, manager.start.step, step, lambda: keep(result.before))
-    spec = data.element_spec
-    validated: Any = job.validation
-    if validated is not None:
-        validated = reader.data_in_order(validated, job.validation_steps, "validation_data")
+    manager.schedule = _Until(manager.schedule, manager.start.step, step, before)
     try:
         fit(
-            model, data, epochs=job.all_epochs, validation=validated, callbacks=[*warm_up, *callbacks],
-            on_steps=made, weigh=weigh_classes(job.class_weight, spec) if job.class_weight else None,
-            manager=manager, trace=recorded,
+            model, data, epochs=job.all_epochs, validation=validation_data(job, reader),
+            callbacks=[*warm_up, *callbacks], on_steps=made, weigh=weigh, manager=manager, trace=recorded,
         )  # fmt: skip
     except _Reached:
-        keep(result.after)
+        result.after = values_of(result.variables)
         result.steps = recorded.found
         result.gradients = {name.rpartition(" ")[0]: value.numpy() for name, value in trace.kept.items()}
         return result
@@ -234,7 +231,7 @@ def rerun(
     )
 
 
-def _rows(job: Job, reader: Reader, step: int) -> tuple[Any, Array | None]:
+def _rows(reader: Reader, weigh: Callable[[Any], Any] | None, step: int) -> tuple[Any, Array | None]:
     """Return the rows of a step, and their indices."""
     data: WorkerData = reader.training_data(step - 1)
     indices = None
@@ -243,5 +240,4 @@ def _rows(job: Job, reader: Reader, step: int) -> tuple[Any, Array | None]:
         indices = data.arrays.indices(step - 1)
     else:
         batch = next(iter(data.dataset))
-    weighed = weigh_classes(job.class_weight, data.element_spec)(batch) if job.class_weight else batch
-    return weighed, indices
+    return weigh(batch) if weigh else batch, indices

@@ -46,12 +46,6 @@ def _sizes(path: str, value: Array) -> Row:
     }
 
 
-def weights_of(made: Rerun, values: list[Array]) -> dict[str, Array]:
-    """Return the weights of the model among the values of its variables, by their paths."""
-    paths = {weight.path for weight in made.model.weights}
-    return {v.name: value for v, value in zip(made.variables, values, strict=True) if v.name in paths}
-
-
 def example_losses(made: Rerun, shares: int) -> list[float] | None:
     """Return the loss of each row of a step; None if the model shows no loss of single rows.
 

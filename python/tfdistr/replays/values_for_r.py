@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from tfdistr.r.messages import in_r
-from tfdistr.r.values import for_r, seed_of_r
-from tfdistr.replays.bisect import bisect
+from tfdistr.r.values import for_r
+from tfdistr.replays.bisect import bisect_kept
 from tfdistr.replays.kept_run import open_kept
 from tfdistr.replays.replay import replay_step
 from tfdistr.replays.result import TABLES, Replay, Table
-from tfdistr.utils.interrupts import defer_sigint
 
 # R counts rows from 1.
-_FROM_ZERO = ("row", "index")
+_FROM_ZERO = {"row", "index"}
 
 
 def replay_for_r(
@@ -24,8 +23,7 @@ def replay_for_r(
 ) -> dict[str, Any]:
     """Return the parts of a replay; ``on_seed`` sets the seed of R before the model is made."""
     with open_kept(run) as kept:
-        defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
-        found = replay_step(kept, step, model, **data)
+        found = replay_step(kept, step, model, on_seed, **data)
     known = {name: getattr(found, name) for name in ("run", "step", "epoch", "loss", "difference")}
     return {
         **known,
@@ -42,9 +40,8 @@ def bisect_for_r(
     run_a: Any, run_b: Any, on_seed: Callable[[int], object], **arguments: Any
 ) -> dict[str, Any]:
     """Return the parts of a bisection."""
-    with open_kept(run_a) as kept:
-        defer_sigint(on_seed)(seed_of_r(kept.job["seed"]))
-    found = bisect(run_a, run_b, **arguments)
+    with open_kept(run_a) as a, open_kept(run_b) as b:
+        found = bisect_kept(a, b, on_seed, **arguments)
     differences = {name: list(map(str, pair)) for name, pair in (found.differences or {}).items()}
     confirmed = None if found.confirmed is None else list(found.confirmed)
     return {
@@ -55,11 +52,10 @@ def bisect_for_r(
 
 def _columns(table: Table) -> dict[str, list[Any]]:
     names = list(table[0]) if table else []
-    more = {name: 1 if name in _FROM_ZERO else 0 for name in names}
-    return {
-        name: [value if value is None or not more[name] else value + 1 for value in (r[name] for r in table)]
-        for name in names
-    }
+    columns = {name: [row[name] for row in table] for name in names}
+    for name in _FROM_ZERO & columns.keys():
+        columns[name] = [None if number is None else number + 1 for number in columns[name]]
+    return columns
 
 
 def _cause(found: Replay) -> dict[str, Any] | None:

@@ -136,7 +136,7 @@ def poll_interval(workers: int) -> float:
 
 @dataclass
 class _Progress:
-    """How far a worker, or another process of the cluster, has come.
+    """The progress of a worker, or of another process of the cluster.
 
     Attributes:
         was_ready: Whether a process of this worker was ready, perhaps before it was replaced.

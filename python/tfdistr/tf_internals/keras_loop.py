@@ -137,11 +137,7 @@ _LOOP = ("fit", "evaluate", "make_train_function", "make_test_function")
 
 def changes_of_keras_loop(model: keras.Model) -> list[str]:
     """Return the methods of Keras's training loop that the class or the object of a model replaces."""
-    return [
-        name
-        for name in _LOOP
-        if name in vars(model) or overrides(model, name)
-    ]
+    return [name for name in _LOOP if name in vars(model) or overrides(model, name)]
 
 
 def overrides(model: keras.Model, name: str) -> bool:

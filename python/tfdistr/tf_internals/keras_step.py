@@ -85,7 +85,7 @@ def loss_shares(
 
 
 class RowsOfAll(NamedTuple):
-    """How a replica gets the rows of all workers: ``gather(tensor)``, or ``add(tensor)`` for their sum."""
+    """The exchanges of the rows of all workers: ``gather(tensor)``, or ``add(tensor)`` for their sum."""
 
     gather: Callable[[Any], Any]
     add: Callable[[Any], Any]

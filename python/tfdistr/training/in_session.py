@@ -29,7 +29,7 @@ AtEpochEnd = Callable[[int, Mapping[str, Any]], bool]
 ANSWERS = "session.jsonl"
 """The file of the run directory with the answers of the session."""
 STOP = "stop"
-"""What a function returns to stop the training."""
+"""The value of a function that stops the training."""
 
 # The poll interval of a worker grows with the time that it has waited, between these seconds.
 _SHORTEST, _LONGEST = 0.01, 0.25
@@ -112,7 +112,7 @@ def refuse_hook(received: str) -> NoReturn:
 def at_epoch_end(
     given: Sequence[InSession], answers: Path | None, on_event: Callable[..., None], *, chief: bool
 ) -> AtEpochEnd | None:
-    """Return what a process that trains does at the end of each epoch, if there are functions.
+    """Return the call of the functions at the end of each epoch; None if there are none.
 
     Args:
         given: The callbacks of the job that stand for functions.

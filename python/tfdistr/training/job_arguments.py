@@ -96,15 +96,9 @@ def make_job(
     data, validation = _split(data, _validation(validation_data, form_of(data)), validation_split)
     if isinstance(data, Arrays) and isinstance(validation, Arrays):
         _check_validation(data, validation)
-    if gives_batches(data) and batch_size is not None:
-        raise _batches_have_sizes(batch_size)
-    validation_size = arguments.get("validation_batch_size")
-    validated = data if validation is None else validation  # evaluate() and predict() have one source
-    in_batches = batch_size is None and validation_size is None and not _gives_examples(validated)
-    if batch_size is None and _gives_examples(data):
-        batch_size = _EXAMPLES
-    elif batch_size is None and validation_size is None and _gives_examples(validation):
-        arguments["validation_batch_size"] = _EXAMPLES
+    batch_size, arguments["validation_batch_size"], in_batches = _sizes(
+        data, validation, batch_size, arguments.get("validation_batch_size")
+    )
     job = Job(
         model=model,
         data=data,
@@ -140,6 +134,23 @@ def _of_all_workers(batch_size: object, num_workers: int) -> tuple[Any, RateArgu
     return batch_size.batch_size * num_workers, rate
 
 
+def _sizes(data: object, validation: object, batch_size: Any, validation_size: Any) -> tuple[Any, Any, bool]:
+    """Return both sizes of batches, and whether the validation gives ready batches."""
+    if gives_batches(data) and batch_size is not None:
+        raise ArgumentError(
+            "`batch_size` is for examples; `x` gives batches of their own size.",
+            received=f"batch_size={batch_size!r}, and batches",
+            fix="Leave the batch size out, or pass data that is not in batches.",
+        )
+    given = batch_size is not None or validation_size is not None
+    validated = data if validation is None else validation  # evaluate() and predict() have one source
+    if batch_size is None and _gives_examples(data):
+        batch_size = _EXAMPLES
+    elif not given and _gives_examples(validation):
+        validation_size = _EXAMPLES
+    return batch_size, validation_size, not given and not _gives_examples(validated)
+
+
 def _check_no_weights(sample_weight: object) -> None:
     if sample_weight is not None:
         raise ArgumentError(
@@ -147,14 +158,6 @@ def _check_no_weights(sample_weight: object) -> None:
             received="class_weight and sample_weight",
             fix="Multiply the weight of each example by that of its class, and pass it as sample_weight.",
         )
-
-
-def _batches_have_sizes(batch_size: object) -> ArgumentError:
-    return ArgumentError(
-        "`batch_size` is for examples; `x` gives batches of their own size.",
-        received=f"batch_size={batch_size!r}, and batches",
-        fix="Leave the batch size out, or pass data that is not in batches.",
-    )
 
 
 def _gives_examples(source: object) -> bool:
@@ -257,7 +260,7 @@ def _kind(array: Any) -> str:
 
 
 def _validation(data: object, form: Form) -> Source | FunctionByName | None:
-    if data is None or isinstance(data, FunctionByName):
+    if data is None or isinstance(data, FunctionByName | Arrays):
         return data
     if isinstance(data, tuple | list):  # Keras accepts both
         if not 1 <= len(data) <= 3:

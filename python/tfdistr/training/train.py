@@ -16,7 +16,7 @@ from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.collectives.comparison import agree, describe_parts, parts_of_run, versions
 from tfdistr.data.pipeline.worker_data import WorkerData
-from tfdistr.data.source import Arrays, Source
+from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import RFunction
 from tfdistr.strategies.agreement import check_agreement
@@ -77,12 +77,9 @@ def _train(
     of_known_size = manager is not None and not runs_own_loop(model)
     data = training_data(job, reader, manager, of_known_size=of_known_size)
     check_data(model, data.element_spec)
-    validation = None
-    if job.validation is not None:
-        source = _source(job.validation)
-        validation = reader.data_in_order(source, job.validation_steps, "validation_data")
+    validation = validation_data(job, reader)
     strategy.prepare(model, data)
-    weigh = weigh_classes(job.class_weight, data.element_spec) if job.class_weight else None
+    weigh = weigh_classes(job.class_weight, data.element_spec)
     times = StepTimes(strategy.collectives, _not_measured(strategy, model))
     reporter.begin(job, data)
     started = time.monotonic()
@@ -127,6 +124,14 @@ def training_data(
     if manager:
         manager.schedule.begin_after(first)
     return data if data and not first else reader.training_data(first)
+
+
+def validation_data(job: Job, reader: Reader) -> WorkerData | None:
+    """Return this worker's batches for the validation; None if there is none."""
+    if job.validation is None:
+        return None
+    assert not isinstance(job.validation, FunctionByName)  # Job.load() has replaced it
+    return reader.data_in_order(job.validation, job.validation_steps, "validation_data")
 
 
 def _saves(job: Job, strategy: WorkerStrategy, model: keras.Model, on_event: OnEvent) -> bool:
@@ -198,8 +203,3 @@ def _run_trace(
         StepTrace(model), run_dir, stops=job.recovery.nan is not None, workers=strategy.num_workers,
         epochs=job.epochs, data=data, kernels=describe_kernels(), versions=versions(),
     )  # fmt: skip
-
-
-def _source(source: Source | FunctionByName) -> Source:
-    assert not isinstance(source, FunctionByName)  # Job.load() has replaced it
-    return source

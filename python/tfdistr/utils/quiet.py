@@ -11,12 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_DRIVER = Path("/proc/driver/nvidia/version")
+# NVIDIA's driver, and that of WSL.
+_DRIVERS = ("/proc/driver/nvidia/version", "/dev/dxg")
 #: What Abseil says of its own start, messages of the level "info", and a second line of one of them.
 _DROPPED = "^(WARNING: All log messages before absl::|I[0-9]{4} [0-9:.]+ +[0-9]+ |To enable the following )"
 
@@ -26,7 +26,7 @@ def quiet_tensorflow() -> None:
     if os.environ.get(_LEVEL, "2") not in ("2", "3"):
         return
     # Without a card, the errors of CUDA's start are mere messages.
-    os.environ[_LEVEL] = os.environ.get(_LEVEL, "2") if _DRIVER.exists() else "3"
+    os.environ[_LEVEL] = os.environ.get(_LEVEL, "2") if any(map(os.path.exists, _DRIVERS)) else "3"
     if "tensorflow" not in sys.modules and not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

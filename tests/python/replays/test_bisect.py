@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from resumed import X, Y, model, train
 
 import tfdistr
 from tfdistr.errors import ArgumentError
+from tfdistr.replays.values_for_r import bisect_for_r
 
 
 def plain(rate: float = 0.1, loss: Any = None) -> keras.Model:
@@ -46,6 +48,28 @@ def test_two_workers_agree_with_one_up_to_the_tolerance(run: Path, tmp_path: Pat
     train(tmp_path / "two", plain, epochs=2, cluster=tfdistr.local_cluster(2))
     found = tfdistr.bisect(run, tmp_path / "two")
     assert (found.step, found.tolerance) == (None, 0.001)
+
+
+def test_a_row_that_is_not_finite_in_one_run(run: Path, tmp_path: Path) -> None:
+    x = X.copy()
+    x[20, 1] = np.nan
+    train(tmp_path / "other", plain, x, epochs=1)
+    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, x_b=x, y_b=Y)
+    assert (found.reason, found.tensor, found.by) == ("data", "the rows of part 0 of the batch", np.inf)
+
+
+def test_targets_that_differ(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", plain, y=1 - Y, epochs=1)
+    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, y_b=1 - Y)
+    assert (found.reason, found.tensor) == ("data", "the rows of part 1 of the batch")
+
+
+def test_r_makes_each_model_with_the_seed_of_its_run(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", plain, epochs=1, seed=2)
+    given = {"model": plain, "x": X, "y": Y, "model_b": None, "x_b": None, "y_b": None, "tolerance": None}
+    seeds: list[int] = []
+    bisect_for_r(run, tmp_path / "other", seeds.append, sample_weight=None, callbacks=None, **given)
+    assert seeds == [1, 2]
 
 
 def test_a_row_that_differs(run: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from resumed import X, Y, train
 
 import tfdistr
@@ -126,6 +127,48 @@ def test_a_job_ends_with_the_cause(given: Any, tmp_path: Path) -> None:
     assert text.startswith("The loss, the gradients or the update of step 5 are not finite.\nReceived: ")
     assert "Log of the layer 'log" in text
     assert "Caused by row 6 of the batch, 33 of the data (counted from 0)." in text
+
+
+class WithoutOptimizer(keras.Sequential):
+    """A step of one's own that changes the weights itself."""
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.math.log(self(data[0])))
+        for weight, gradient in zip(
+            self.trainable_variables, tape.gradient(loss, self.trainable_variables), strict=True
+        ):
+            weight.assign(weight - 0.1 * gradient)
+        return {"loss": loss}
+
+
+def test_a_model_without_an_optimizer(tmp_path: Path) -> None:
+    def make() -> keras.Model:
+        made = WithoutOptimizer([keras.Input((4,)), keras.layers.Dense(2, name="hidden")])
+        made.compile(None)
+        return made
+
+    with pytest.raises(tfdistr.NotFiniteError, match="Log of the loss"):
+        train(tmp_path / "run", make, epochs=2, failures=EXPLAIN)
+
+
+class Zeroes(keras.callbacks.Callback):
+    """The third epoch begins with zeros before the logarithm."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            kernel = self.model.get_layer("hidden").kernel
+            kernel.assign(keras.ops.zeros_like(kernel))
+
+
+def test_callbacks_get_the_validation_of_the_job(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    rate = keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=10.0)
+    with pytest.raises(tfdistr.NotFiniteError, match="Log of the layer"):
+        train(
+            tmp_path / "run", of(keras.ops.log), epochs=3, validation_data=(X[:20], Y[:20]),
+            callbacks=[rate, Zeroes()], checkpoint_every=100, failures=EXPLAIN,
+        )  # fmt: skip
+    assert "differs from the run" not in " ".join(str(each.message) for each in recwarn)
 
 
 def test_a_job_that_fails_otherwise_has_its_own_error(tmp_path: Path) -> None:

@@ -16,7 +16,11 @@ from slow import mostly_slow
 import tfdistr
 from tfdistr.checkpoint.trace import TRACE, read_trace
 from tfdistr.cli import main as command
+from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
+from tfdistr.replays.job_of_run import check_emulation
+from tfdistr.strategies.worker_strategy import SingleWorker
+from tfdistr.training.job import Job
 
 
 def plain() -> keras.Model:
@@ -152,6 +156,18 @@ def test_what_is_not_that_of_the_run_is_named(run: Path, given: Any, message: st
         tfdistr.replay(run, **{"step": 40, "model": model, "x": X, "y": Y, **given})
 
 
+def test_callbacks_that_end_the_training_before_the_step(run: Path) -> None:
+    stops = keras.callbacks.EarlyStopping(monitor="loss", min_delta=10.0)
+    with pytest.raises(ArgumentError, match=r"same data and callbacks(?s:.*)ends before step 30"):
+        tfdistr.replay(run, 30, model, X, Y, callbacks=[stops])
+
+
+def test_rows_of_several_workers_that_one_replica_cannot_normalize() -> None:
+    normal = keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization(name="normal")])
+    with pytest.raises(ArgumentError, match=r"what 2 workers have(?s:.*)normal: .*too many threads"):
+        check_emulation(normal, SingleWorker(), Job(plain, make_source(X, Y)), 2)
+
+
 def test_a_place_without_a_run(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "none", None):
         with pytest.raises(ArgumentError, match="folder or the URL of a run with checkpoints"):
@@ -209,6 +225,11 @@ def test_a_trace_that_was_cut_short_is_used(run: Path, tmp_path: Path) -> None:
     (other / TRACE).write_bytes(content.splitlines()[0] + b"\n")
     with pytest.raises(ArgumentError, match="if its trace has steps"):
         tfdistr.replay(other, 5, model, X, Y)
+    start, *steps = content.splitlines()
+    for lines, reason in (([start, b'{"step": 1}'], "line 2 of .*trace"), (steps, "line 1 of .*first start")):
+        (other / TRACE).write_bytes(b"\n".join(lines))
+        with pytest.raises(ArgumentError, match=f"must be a start or a step(?s:.*){reason}"):
+            tfdistr.replay(other, 5, model, X, Y)
     (other / TRACE).unlink()
     with pytest.raises(ArgumentError, match="if it has a trace"):
         tfdistr.replay(other, 5, model, X, Y)

@@ -165,7 +165,7 @@ def test_steps_that_are_made_again_count(tmp_path: Path) -> None:
     assert [start["step"] for start in trace.starts] == [0, 24]
     assert trace.start_of(24)["step"] == 0
     assert trace.start_of(25)["step"] == 24
-    assert trace.optimizers == ["Adam"]
+    assert trace.starts[-1]["optimizers"] == ["Adam"]
     assert bits(fit) == bits(whole)
 
 

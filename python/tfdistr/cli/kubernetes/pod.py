@@ -1,4 +1,4 @@
-"""What a pod runs: ``tfdistr kubernetes worker SCRIPT``, which starts the script and says how it has ended.
+"""The process of a pod, ``tfdistr kubernetes worker SCRIPT``, which starts the script and reports its end.
 
 It is process 1 of the container. The kernel gives process 1 no signal that it does not handle, so the script
 is a process of its own.

@@ -1,4 +1,4 @@
-"""What ``tfdistr kubernetes`` takes: a script, its pods, and what each pod needs."""
+"""The arguments of ``tfdistr kubernetes``: a script, its pods, and the needs of each pod."""
 
 from __future__ import annotations
 

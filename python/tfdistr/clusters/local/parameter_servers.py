@@ -19,8 +19,7 @@ _SERVER = (sys.executable, "-P", "-m", "tfdistr.parameter_servers.server_process
 
 
 class LocalServers(Cluster):
-    """The workers, the parameter servers and the chief of a `LocalCluster`; their indices are in this order.
-    """
+    """The workers, the parameter servers and the chief of a `LocalCluster`, with indices in this order."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster

@@ -13,7 +13,6 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr.collectives.mpi.obstacles import (
@@ -29,6 +28,7 @@ from tfdistr.collectives.mpi.obstacles import (
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.lifelines import Lifelines, ready
 from tfdistr.rendezvous.protocol import printable
+from tfdistr.utils.running_system import running_system
 
 _TEXT = 300  # characters of a reason
 _TO_CONNECT = 5.0  # seconds; a firewall may drop packets silently
@@ -208,7 +208,6 @@ def _read_self(line: str) -> _Self:
 def node() -> str:
     """Identify the memory that the processes of this host share."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}-{os.stat('/dev/shm').st_dev}"
+        return f"{running_system()}-{os.stat('/dev/shm').st_dev}"
     except OSError:  # not on Linux
         return socket.gethostname()

@@ -56,7 +56,7 @@ class Destination(NamedTuple):
 
 
 class WorkerStart(NamedTuple):
-    """What a process that a launcher has started knows before it trains.
+    """The state of a process that a launcher has started, before it trains.
 
     Attributes:
         options: All options for making the strategy.
@@ -116,7 +116,7 @@ class Strategy:
 
     @property
     def exchange(self) -> dict[str, Any]:
-        """How the workers exchange their gradients: fields of a job."""
+        """The exchange of gradients between the workers: fields of a job."""
         return {}
 
     @property

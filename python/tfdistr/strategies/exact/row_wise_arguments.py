@@ -15,7 +15,7 @@ import keras
 
 
 class Use(NamedTuple):
-    """How a part is used.
+    """The use of a part.
 
     Attributes:
         ranks: The ranks of its inputs; none if they are not known.
