@@ -5,7 +5,7 @@
 #
 # callbacks: Its value. code, frame: Its code, and the frame of the caller.
 # Returns: the value. If it has callbacks with R code, a list of class "tfdistr_callback_code" with `fun`, the
-#   function that makes these, and `listed`, all callbacks, with NULL in the place of these.
+#   function that makes these, and `listed`, all callbacks, with the name of this function in their place.
 callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_env()) {
   listed <- if (is_python(callbacks)) list(callbacks) else callbacks
   if (!is.list(listed)) {
@@ -25,8 +25,9 @@ callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_e
     )
   }
   made <- making(written$code, listed, which(of_r), callbacks)
+  listed[of_r] <- list(core()$FunctionByName("callbacks"))
   structure(
-    list(fun = rlang::new_function(NULL, made, written$frame), listed = replace(listed, of_r, list(NULL))),
+    list(fun = rlang::new_function(NULL, made, written$frame), listed = listed),
     class = "tfdistr_callback_code"
   )
 }
