@@ -17,6 +17,8 @@ test_that("a formula, a data frame, a matrix and a recipe train the same model",
   fits <- list(of_iris(), quiet_mlp(iris[1:4], iris$Species, hidden_units = 4, metrics = "accuracy"))
   matrix <- as.matrix(iris[1:4])
   fits <- c(fits, list(quiet_mlp(unname(matrix), as.character(iris$Species), hidden_units = 4)))
+  by_table <- quiet_mlp(mpg ~ wt, mtcars)
+  expect_identical(predict(quiet_mlp(mpg ~ wt, as.matrix(mtcars)), mtcars), predict(by_table, mtcars))
   if (requireNamespace("recipes", quietly = TRUE)) {
     fits <- c(fits, list(quiet_mlp(recipes::recipe(Species ~ ., iris), iris, hidden_units = 4)))
   }
