@@ -131,15 +131,11 @@ predictions <- function(outputs, outcomes, type) {
   levels <- levels_of(outcomes)
   if (type == "numeric") {
     names <- if (length(outcomes) > 1L) paste0(".pred_", names(outcomes)) else ".pred"
-    return(tibble::as_tibble(as.data.frame(rlang::set_names(columns_of(outputs), names), optional = TRUE)))
+    return(tibble::as_tibble(rlang::set_names(as.data.frame(outputs), names)))
   }
   if (ncol(outputs) == 1L) outputs <- cbind(1 - outputs, outputs)
   if (type == "prob") {
     return(hardhat::spruce_prob(levels, outputs))
   }
-  best <- max.col(replace(outputs, is.na(outputs), 0), "first")
-  best[!stats::complete.cases(outputs)] <- NA
-  hardhat::spruce_class(factor(levels[best], levels))
+  hardhat::spruce_class(factor(levels[max.col(outputs, "first")], levels))
 }
-
-columns_of <- function(matrix) lapply(seq_len(ncol(matrix)), function(column) matrix[, column])
