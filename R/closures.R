@@ -71,8 +71,8 @@ which_env <- function(env, envs) {
   Position(function(known) identical(known, env), envs)
 }
 
-# Records in `used` the variables that a value needs: a function, a formula, or a list or an environment (an
-# R6 object) with functions or formulas in it. `path` is the user's name of the value.
+# Records in `used` the variables that a value needs: a function, a formula, or a list, an environment (an R6
+# object) or an S4 object with functions or formulas in it. `path` is the user's name of the value.
 visit <- function(value, used, path) {
   if (is_python(value)) {
     return(invisible())
@@ -82,7 +82,7 @@ visit <- function(value, used, path) {
     visit_names(value, used)
   } else if (inherits(value, "formula")) {
     for (name in all.vars(value)) visit_variable(name, environment(value), "any", used)
-  } else if (is.list(value) && !is.data.frame(value)) {
+  } else if (is.list(value)) {
     value <- unclass(value)
     Map(visit, value, list(used), part_names(path, value))
   } else if (is.environment(value) && !is_shared(value)) {
@@ -91,6 +91,9 @@ visit <- function(value, used, path) {
         visit(value_of(name, value), used, paste0(path, "$", name))
       }
     }
+  } else if (isS4(value) && !methods::is(value, "classRepresentation")) {
+    slots <- attributes(value)
+    Map(visit, slots, list(used), paste0(path, "@", names(slots)))
   }
   invisible()
 }

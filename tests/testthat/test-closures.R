@@ -75,6 +75,23 @@ test_that("objects, formulas and functions of packages go along", {
   expect_equal(unserialize(serialize(captured, NULL))$functions$model(), list(11, 1, 2))
 })
 
+# An S4 object with a value.
+holder_of <- function(value, frame = parent.frame()) {
+  methods::setClass("TfdistrHolder", methods::representation(held = "ANY"), where = globalenv())
+  withr::defer(methods::removeClass("TfdistrHolder", where = globalenv()), envir = frame)
+  methods::new("TfdistrHolder", held = value)
+}
+
+test_that("functions in list columns and in S4 objects take along what they use", {
+  local_globals(offset = 10, width = 5)
+  table <- data.frame(a = 1)
+  table$fun <- list(in_global(function() offset))
+  object <- holder_of(in_global(function() width))
+  captured <- capture_functions(list(model = function() table$fun[[1L]]() + object@held()))
+  expect_setequal(names(captured$globals), c("offset", "width"))
+  expect_identical(result_elsewhere(captured), 15)
+})
+
 test_that("an environment of which a function changes a part goes along", {
   counter <- new.env()
   counter$calls <- 1
@@ -214,6 +231,8 @@ test_that("connections and external pointers are refused by the name of their va
   refused(function() writeLines("a", holder$places[[2L]]), "holder$places[[2]]")
   pointer <- methods::new("externalptr")
   refused(function() identity(pointer), "pointer")
+  object <- holder_of(pointer)
+  refused(function() object@held, "object@held")
   output <- stderr() # each process has its own
   expect_named(capture_functions(list(model = function() cat("a", file = output)))$functions, "model")
 })
