@@ -20,7 +20,10 @@ callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_e
     abort(
       "argument", "Cannot send a callback with R code to the workers if only its object is known.",
       received = sprintf("%s, an object of class %s", rlang::as_label(code), class(listed[of_r][[1L]])[[1L]]),
-      fix = "Write it in the call, callbacks = list(callback_lambda(...)), or pass a function that makes it.",
+      fix = paste(
+        "Pass a function that makes it, or write it in the call of distributed_fit():",
+        "callbacks = list(callback_lambda(...))."
+      ),
       call = call
     )
   }
