@@ -42,8 +42,8 @@
 #'     and `activation`, if it has arguments of these names. The outputs of a classification are
 #'     probabilities: of the second level for two levels, otherwise of each level. A model that is not
 #'     compiled is compiled with the arguments of `compile()`. By default, the model has `hidden_units`.
-#'   * `sample_weight`: numeric vector, or case weights of hardhat: the weight in the loss of each row. Case
-#'     weights of a recipe are used, too.
+#'   * `sample_weight`: numeric vector, or case weights of hardhat: the weight in the loss of each row. By
+#'     default, the case weights of a recipe.
 #'   * `class_weight`: named numeric vector: the weight in the loss of each level, by its name.
 #'
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or has a name that is not

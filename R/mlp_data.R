@@ -120,7 +120,12 @@ weights_by_number <- function(weights, levels, call) {
     abort(
       "argument", "`class_weight` must have the levels of the outcome as names.",
       received = if (length(unknown)) toString(unknown) else "weights without names",
-      fix = sprintf("Its levels: %s.", toString(levels)), call = call
+      fix = if (length(levels)) {
+        sprintf("Use these names: %s.", toString(levels))
+      } else {
+        "Leave it out: the outcomes are numbers."
+      },
+      call = call
     )
   }
   if (length(weights)) rlang::set_names(as.list(weights), match(names(weights), levels) - 1L)

@@ -1,5 +1,5 @@
 # The state of packages whose functions a job calls: variables, and environments, that differ from those of
-# the installed package. Workers load the packages anew, and get this state.
+# the installed package. Workers load the packages, and get this state.
 
 # Records a variable of a package, and those that it uses if it is a function. `package` is NULL for packages
 # without state.

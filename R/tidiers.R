@@ -17,8 +17,9 @@
 #'   `epochs`, a column for each metric, `nobs`, `batch_size` (`NA` if the data gave batches), `workers` and
 #'   `seed`.
 #'   `augment()`: `new_data` with the column `.pred`, or `.pred_1`, `.pred_2` and so on for each output, with
-#'   its name if it has one; after [tfdistr_mlp()], with the columns of its predictions, and of its probabilities.
-#'   `nobs()`: an integer, without the examples of `validation_split`; `NA` if the data does not say it.
+#'   its name if it has one; after [tfdistr_mlp()], with the columns of its predictions, and of its
+#'   probabilities. `nobs()`: an integer, without the examples of `validation_split`; `NA` if the data does
+#'   not say it.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && rlang::is_installed("generics")
 #' model <- function() {
 #'   keras <- reticulate::import("keras")

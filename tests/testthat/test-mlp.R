@@ -166,6 +166,7 @@ test_that("wrong data and arguments are refused before the training", {
     refused(tfdistr_mlp(y ~ x, data, activation = "rule"))
     refused(tfdistr_mlp(y ~ x, data, model = "mlp"))
     refused(tfdistr_mlp(Species ~ ., iris, class_weight = c(rose = 2)))
+    refused(tfdistr_mlp(y ~ x, data, class_weight = c(2, 1)))
     refused(predict(fit, data, type = "prob"))
   })
 })
