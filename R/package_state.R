@@ -9,8 +9,8 @@ visit_package <- function(name, package, used) {
     return(invisible())
   }
   namespace <- asNamespace(package)
-  if (!exists(name, namespace, inherits = FALSE)) {
-    return(invisible()) # a data set, or what the package exports of another one
+  if (!exists(name, namespace, inherits = FALSE) || bindingIsActive(name, namespace)) {
+    return(invisible()) # a data set, what the package exports of another one, or a value that has no state
   }
   used$of_packages[[package]] <- c(used$of_packages[[package]], name)
   value <- namespace[[name]]
@@ -95,16 +95,22 @@ state_of <- function(name, variables) {
     if (is_shared(value)) value <- NULL
   }
   if (is.environment(value) && !is_python(value)) {
-    value <- as.list(value, all.names = TRUE, sorted = TRUE)
+    value <- mget(sort(variables_of(value)), value)
     value <- structure(value[!vapply(value, is_bound, NA)], class = "tfdistr_state", present = names(value))
   }
   if (!is_bound(value)) value
 }
 
+# The names of the variables of an environment; an active binding has no value of its own.
+variables_of <- function(env) {
+  names(which(!rlang::env_binding_are_active(env)))
+}
+
 # Whether a value, or a part of it, is of this process or code of the package.
 is_bound <- function(value) {
+  parts <- if (isS4(value)) attributes(value) else if (is.list(value)) unclass(value)
   is_python(value) || is_handle(value) || is.function(value) || is.environment(value) ||
-    is.list(value) && any(vapply(unclass(value), is_bound, NA))
+    any(vapply(parts, is_bound, NA))
 }
 
 restore_package_state <- function(state) {
@@ -122,6 +128,6 @@ restore_variable <- function(value, name, namespace) {
   }
   place <- namespace[[name]]
   if (is.function(place)) place <- environment(place)
-  rm(list = setdiff(ls(place, all.names = TRUE), attr(value, "present")), envir = place)
+  rm(list = setdiff(variables_of(place), attr(value, "present")), envir = place)
   list2env(unclass(value), place)
 }

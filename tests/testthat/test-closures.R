@@ -196,11 +196,18 @@ test_that("the state of a package goes along, where a function of the job reads 
   local_package("tfdistrStateful", c(
     "settings <- new.env(); settings$units <- 5L; settings$gone <- TRUE; settings$open <- NULL",
     "limit <- 1",
+    ".onLoad <- function(...) {",
+    "makeActiveBinding('time', function() as.numeric(Sys.time()), topenv())",
+    "makeActiveBinding('now', function() time, settings)",
+    "}",
     "counter <- local({ count <- 0; function(by = 0) count <<- count + by })",
     "set <- function(units) {",
     "settings$units <- units; settings$open <- textConnection('a'); rm('gone', envir = settings)",
     "}",
-    "read <- function() c(settings$units, limit, counter(), exists('gone', settings), is.null(settings$open))"
+    "read <- function() {",
+    "stopifnot(settings$now <= time)",
+    "c(settings$units, limit, counter(), exists('gone', settings), is.null(settings$open))",
+    "}"
   ))
   # Of text: R CMD check looks on CRAN for a package that code names.
   by_name <- eval(parse(text = "function() tfdistrStateful::read()", keep.source = FALSE))
@@ -233,6 +240,7 @@ test_that("connections and external pointers are refused by the name of their va
   refused(function() identity(pointer), "pointer")
   object <- holder_of(pointer)
   refused(function() object@held, "object@held")
+  expect_true(is_bound(object))
   output <- stderr() # each process has its own
   expect_named(capture_functions(list(model = function() cat("a", file = output)))$functions, "model")
 })
