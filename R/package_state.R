@@ -32,18 +32,6 @@ package_of <- function(name, env) {
   if (!is.null(home) && isNamespace(home)) getNamespaceName(home)[[1L]]
 }
 
-# The packages and the names of `package::name` in code.
-qualified_names <- function(code) {
-  if (!is.call(code)) {
-    return(list())
-  }
-  if (rlang::is_call(code, c("::", ":::"), n = 2L)) {
-    return(list(as.character(as.list(code)[-1L])))
-  }
-  parts <- Filter(is.call, as.list(code))
-  unlist(lapply(parts, qualified_names), recursive = FALSE)
-}
-
 # Whether a package's state belongs to its process: of R itself, and of packages that workers use anyway.
 is_of_process <- function(package, used) {
   if (is.null(used$of_process)) {

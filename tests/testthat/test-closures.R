@@ -82,6 +82,24 @@ holder_of <- function(value, frame = parent.frame()) {
   methods::new("TfdistrHolder", held = value)
 }
 
+test_that("formulas and the classes of R6 take along what they name, also functions", {
+  new_class <- getExportedValue("R6", "R6Class") # testthat needs R6
+  public <- list(times = in_global(function(x) x * factor_of_test))
+  local_globals(
+    factor_of_test = 3, twice = in_global(function(x) 2 * x),
+    Parent = new_class("Parent", public = public, parent_env = globalenv())
+  )
+  child <- new_class("Child", inherit = Parent, parent_env = globalenv())
+  formula <- ~ twice(.x)
+  empty <- formals(function(x) NULL)
+  captured <- capture_functions(list(model = function() {
+    apply_both <- function(...) vapply(list(...), function(each) rlang::as_function(each)(5), 0)
+    c(apply_both(formula, ~ .x + factor_of_test), child$new()$times(length(empty)))
+  }))
+  expect_setequal(names(captured$globals), c("factor_of_test", "twice", "Parent"))
+  expect_identical(result_elsewhere(captured), c(10, 8, 3))
+})
+
 test_that("functions in list columns and in S4 objects take along what they use", {
   local_globals(offset = 10, width = 5)
   table <- data.frame(a = 1)
