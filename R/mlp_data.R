@@ -13,10 +13,12 @@ factors_of <- function(data) {
   data
 }
 
-# Outcomes in the forms that hardhat takes, with their names.
-as_outcomes <- function(y) {
-  if (is.matrix(y)) y <- as_columns(y)
-  if (is.data.frame(y)) factors_of(y) else if (is.character(y)) factor(y) else y
+# Outcomes as a data frame. hardhat names a vector in the same way, but refuses some types without a fix.
+as_outcomes <- function(y, call = rlang::caller_env()) {
+  y <- if (is.matrix(y)) as_columns(y) else if (is.data.frame(y)) y else data.frame(.outcome = y)
+  y <- factors_of(y)
+  check_outcomes(y, call)
+  y
 }
 
 check_rows <- function(data, call) {

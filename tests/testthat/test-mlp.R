@@ -157,6 +157,7 @@ test_that("wrong data and arguments are refused before the training", {
     refused(tfdistr_mlp(data.frame(day = Sys.Date() + 1:12), data$y))
     refused(tfdistr_mlp(y ~ x, data[0, ]))
     refused(tfdistr_mlp(data["x"], data.frame(a = factor(1:12), b = 1)))
+    refused(tfdistr_mlp(data["x"], data$y > 0.5))
     refused(tfdistr_mlp(data["x"], replace(data$y, 3, NA)))
     refused(tfdistr_mlp(data["x"], factor(rep("a", 12))))
     refused(tfdistr_mlp(y ~ x, data, epohcs = 3))
