@@ -5,7 +5,7 @@
 #
 # callbacks: Its value. code, frame: Its code, and the frame of the caller.
 # Returns: the value. If it has callbacks with R code, a list of class "tfdistr_callback_code" with `fun`, the
-#   function that makes these, and `listed`, all callbacks, with NULL in the place of these.
+#   function that makes these, and `listed`, all callbacks, with the name of this function in their place.
 callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_env()) {
   listed <- if (is_python(callbacks)) list(callbacks) else callbacks
   if (!is.list(listed)) {
@@ -20,13 +20,17 @@ callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_e
     abort(
       "argument", "Cannot send a callback with R code to the workers if only its object is known.",
       received = sprintf("%s, an object of class %s", rlang::as_label(code), class(listed[of_r][[1L]])[[1L]]),
-      fix = "Write it in the call, callbacks = list(callback_lambda(...)), or pass a function that makes it.",
+      fix = paste(
+        "Pass a function that makes it, or write it in the call of distributed_fit():",
+        "callbacks = list(callback_lambda(...))."
+      ),
       call = call
     )
   }
   made <- making(written$code, listed, which(of_r), callbacks)
+  listed[of_r] <- list(core()$FunctionByName("callbacks"))
   structure(
-    list(fun = rlang::new_function(NULL, made, written$frame), listed = replace(listed, of_r, list(NULL))),
+    list(fun = rlang::new_function(NULL, made, written$frame), listed = listed),
     class = "tfdistr_callback_code"
   )
 }

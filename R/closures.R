@@ -71,8 +71,8 @@ which_env <- function(env, envs) {
   Position(function(known) identical(known, env), envs)
 }
 
-# Records in `used` the variables that a value needs: a function, a formula, or a list or an environment (an
-# R6 object) with functions or formulas in it. `path` is the user's name of the value.
+# Records in `used` the variables that a value needs: a function, a formula, or a list, an environment (an R6
+# object) or an S4 object with functions or formulas in it. `path` is the user's name of the value.
 visit <- function(value, used, path) {
   if (is_python(value)) {
     return(invisible())
@@ -81,8 +81,10 @@ visit <- function(value, used, path) {
   if (typeof(value) == "closure") {
     visit_names(value, used)
   } else if (inherits(value, "formula")) {
-    for (name in all.vars(value)) visit_variable(name, environment(value), "any", used)
-  } else if (is.list(value) && !is.data.frame(value)) {
+    for (name in all.names(value)) visit_variable(name, environment(value), "any", used)
+  } else if (is.symbol(value) && !rlang::is_missing(value)) { # what an R6 class inherits
+    visit_variable(as.character(value), globalenv(), "any", used)
+  } else if (is.list(value)) {
     value <- unclass(value)
     Map(visit, value, list(used), part_names(path, value))
   } else if (is.environment(value) && !is_shared(value)) {
@@ -91,6 +93,9 @@ visit <- function(value, used, path) {
         visit(value_of(name, value), used, paste0(path, "$", name))
       }
     }
+  } else if (isS4(value) && !methods::is(value, "classRepresentation")) {
+    slots <- attributes(value)
+    Map(visit, slots, list(used), paste0(path, "@", names(slots)))
   }
   invisible()
 }
@@ -106,14 +111,24 @@ visit_names <- function(fun, used) {
   for (name in names$functions) visit_variable(name, environment(fun), "function", used)
   if ("..." %in% all.names(body(fun))) names$variables <- c(names$variables, "...")
   changed <- names_of_changed(body(fun), names(formals(fun)))
-  for (name in c(names$variables, changed)) visit_variable(name, environment(fun), "any", used)
-  for (place in qualified_names(body(fun))) visit_package(place[[2L]], place[[1L]], used)
+  # findGlobals() does not look into formulas, such as `~ .x + offset`.
+  in_formulas <- unlist(lapply(calls_to("~", body(fun)), all.names))
+  for (name in c(names$variables, changed, in_formulas)) visit_variable(name, environment(fun), "any", used)
+  for (call in calls_to(c("::", ":::"), body(fun))) {
+    visit_package(as.character(call[[3L]]), as.character(call[[2L]]), used)
+  }
+}
+
+# The calls of functions of these names in code.
+calls_to <- function(names, code) {
+  inner <- if (is.call(code)) lapply(Filter(is.call, as.list(code)), function(part) calls_to(names, part))
+  c(if (rlang::is_call(code, names) && length(code) > 1L) list(code), unlist(inner, recursive = FALSE))
 }
 
 # The variables of which code changes a part, as in `state$count <- 1`, and that it does not make itself. For
 # findGlobals() they are local.
 names_of_changed <- function(code, own) {
-  targets <- assigned_targets(code)
+  targets <- lapply(calls_to(c("<-", "=", "for"), code), `[[`, 2L)
   whole <- vapply(targets, is.symbol, NA)
   parts <- lapply(targets[!whole], function(target) {
     while (is.call(target) && length(target) > 1L) target <- target[[2L]]
@@ -121,14 +136,6 @@ names_of_changed <- function(code, own) {
   })
   changed <- vapply(Filter(is.symbol, parts), as.character, "")
   setdiff(changed, c(own, vapply(targets[whole], as.character, "")))
-}
-
-assigned_targets <- function(code) {
-  if (!is.call(code)) {
-    return(list())
-  }
-  inner <- unlist(lapply(Filter(is.call, as.list(code)), assigned_targets), recursive = FALSE)
-  c(if (rlang::is_call(code, c("<-", "=", "for")) && length(code) > 2L) list(code[[2L]]), inner)
 }
 
 visit_variable <- function(name, env, mode, used) {

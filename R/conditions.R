@@ -78,7 +78,7 @@ end_of_script <- function(raise, status) {
 
 # Keeps in `record` the error of an R function that Python is going to call: Python passes on only its
 # message. A jump out of the function, by a handler or by callCC(), would leave the frames of Python, and
-# break it. It becomes an error, too, and `record$jump` is the last condition, whose handler has jumped.
+# break it. It becomes an error as well, and `record$jump` is the last condition, whose handler has jumped.
 recorded <- function(fun, record) {
   force(fun)
   function(...) {

@@ -105,8 +105,8 @@
 #'   `resume`. The job then has a temporary folder, too. Without `cluster`, only jobs with checkpoints use
 #'   `run_dir`.
 #' @param checkpoint_every Number of steps after which to write a checkpoint into `run_dir`, or "epoch". A
-#'   checkpoint has the whole state of the training, R's random numbers included, so that a training that
-#'   continues from it ends with the same bits (not with asynchronous parameter servers). Models with a loop
+#'   checkpoint has the whole state of the training, R's random numbers included, so that a resumed run is
+#'   bitwise identical to an uninterrupted one (not with asynchronous parameter servers). Models with a loop
 #'   or a `fit()` of their own take "epoch" only. `NULL` for never, or, with restarts or `resume`, for
 #'   "epoch".
 #' @param keep_checkpoints How many checkpoints are kept: the last ones. [replay()] starts at them. The last

@@ -13,7 +13,8 @@
 #' @param ... Not used.
 #' @param type String: `"raw"`, the outputs as they are; `"class"`, a factor with the levels of the `y` of the
 #'   training; `"prob"`, a matrix with a column for each level; or `"numeric"`, a vector where an output has
-#'   one column. With several outputs, those whose `y` was no factor are numeric.
+#'   one column. With several outputs, those whose `y` was no factor are numeric. Rows whose outputs are NaN,
+#'   as those with missing inputs, have no class and no probabilities.
 #' @param batch_size Number of examples in a batch; `NULL` means 32, or the batches that `newdata` gives.
 #' @param verbose 0 (silent), or as in [distributed_fit()].
 #' @param steps Number of batches; by default all.

@@ -30,11 +30,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env(), ca
     }
   }
   callbacks <- function(value) {
-    if (inherits(value, "tfdistr_callback_code")) {
-      lapply(value$listed, function(listed) listed %||% core()$FunctionByName("callbacks"))
-    } else {
-      part(value, "callbacks")
-    }
+    if (inherits(value, "tfdistr_callback_code")) value$listed else part(value, "callbacks")
   }
   build <- if (is.function(functions$model)) recorded(functions$model, errors)
   # The model, or an earlier fit whose model the job continues with.

@@ -13,7 +13,7 @@
 #' @param y Outcomes: a factor or a character vector to classify; a numeric vector, or a matrix or data frame
 #'   of several columns, for a regression.
 #' @param formula The formula.
-#' @param data Data frame: the data of the formula or of the recipe.
+#' @param data Data frame or matrix: the data of the formula or of the recipe.
 #' @param object A result of `tfdistr_mlp()`.
 #' @param new_data Data frame or matrix with the predictors.
 #' @param type String: "class", "prob" or "raw" after a classification, "numeric" or "raw" after a regression;
@@ -42,8 +42,8 @@
 #'     and `activation`, if it has arguments of these names. The outputs of a classification are
 #'     probabilities: of the second level for two levels, otherwise of each level. A model that is not
 #'     compiled is compiled with the arguments of `compile()`. By default, the model has `hidden_units`.
-#'   * `sample_weight`: numeric vector, or case weights of hardhat: the weight in the loss of each row. Case
-#'     weights of a recipe are used, too.
+#'   * `sample_weight`: numeric vector, or case weights of hardhat: the weight in the loss of each row. By
+#'     default, the case weights of a recipe.
 #'   * `class_weight`: named numeric vector: the weight in the loss of each level, by its name.
 #'
 #' @section Errors: `tfdistr_error_argument` if an argument is not of that form, or has a name that is not
@@ -89,6 +89,7 @@ tfdistr_mlp.matrix <- function(x, y, ...) {
 #' @export
 tfdistr_mlp.formula <- function(formula, data, ...) {
   used <- all.vars(formula)
+  if (is.matrix(data)) data <- as_columns(data)
   check_rows(data, call = rlang::current_env())
   check_lists(if ("." %in% used) data else data[names(data) %in% used], "data")
   blueprint <- hardhat::default_formula_blueprint(indicators = "traditional", intercept = FALSE)
@@ -127,9 +128,7 @@ fit_mlp <- function(molded, ..., hidden_units = 5, penalty = 0, dropout = 0, epo
 
 # The arguments of tfdistr_mlp() beyond its own: those of compile(), and those of distributed_fit().
 mlp_arguments <- function(..., call) {
-  own <- c(
-    "hidden_units", "penalty", "dropout", "epochs", "activation", "model", "sample_weight", "class_weight"
-  )
+  own <- setdiff(names(formals(fit_mlp)), c("molded", "...", "call"))
   of_compile <- c(
     "optimizer", "loss", "metrics", "loss_weights", "weighted_metrics", "run_eagerly", "steps_per_execution",
     "jit_compile"

@@ -13,10 +13,12 @@ factors_of <- function(data) {
   data
 }
 
-# Outcomes in the forms that hardhat takes, with their names.
-as_outcomes <- function(y) {
-  if (is.matrix(y)) y <- as_columns(y)
-  if (is.data.frame(y)) factors_of(y) else if (is.character(y)) factor(y) else y
+# Outcomes as a data frame. hardhat names a vector in the same way, but refuses some types without a fix.
+as_outcomes <- function(y, call = rlang::caller_env()) {
+  y <- if (is.matrix(y)) as_columns(y) else if (is.data.frame(y)) y else data.frame(.outcome = y)
+  y <- factors_of(y)
+  check_outcomes(y, call)
+  y
 }
 
 check_rows <- function(data, call) {
@@ -120,7 +122,12 @@ weights_by_number <- function(weights, levels, call) {
     abort(
       "argument", "`class_weight` must have the levels of the outcome as names.",
       received = if (length(unknown)) toString(unknown) else "weights without names",
-      fix = sprintf("Its levels: %s.", toString(levels)), call = call
+      fix = if (length(levels)) {
+        sprintf("Use these names: %s.", toString(levels))
+      } else {
+        "Leave it out: the outcomes are numbers."
+      },
+      call = call
     )
   }
   if (length(weights)) rlang::set_names(as.list(weights), match(names(weights), levels) - 1L)
@@ -131,15 +138,11 @@ predictions <- function(outputs, outcomes, type) {
   levels <- levels_of(outcomes)
   if (type == "numeric") {
     names <- if (length(outcomes) > 1L) paste0(".pred_", names(outcomes)) else ".pred"
-    return(tibble::as_tibble(as.data.frame(rlang::set_names(columns_of(outputs), names), optional = TRUE)))
+    return(tibble::as_tibble(rlang::set_names(as.data.frame(outputs), names)))
   }
   if (ncol(outputs) == 1L) outputs <- cbind(1 - outputs, outputs)
   if (type == "prob") {
     return(hardhat::spruce_prob(levels, outputs))
   }
-  best <- max.col(replace(outputs, is.na(outputs), 0), "first")
-  best[!stats::complete.cases(outputs)] <- NA
-  hardhat::spruce_class(factor(levels[best], levels))
+  hardhat::spruce_class(factor(levels[max.col(outputs, "first")], levels))
 }
-
-columns_of <- function(matrix) lapply(seq_len(ncol(matrix)), function(column) matrix[, column])

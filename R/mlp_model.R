@@ -38,7 +38,7 @@ mlp_design <- function(input, outcomes, hidden_units, penalty, dropout, activati
     all(activation %in% activations) && length(activation) %in% c(1L, length(hidden_units)), "activation",
     "the name of an activation of Keras, or one for each layer", activation, "\"relu\""
   )
-  check(is.null(model) || is_r_function(model), "model", "a function of R", class(model)[[1L]], paste(
+  check(is.null(model) || is_r_function(model), "model", "an R function", class(model)[[1L]], paste(
     "function(input, outputs, units) keras_model_sequential(input_shape = input) |> layer_dense(outputs)"
   ))
   levels <- levels_of(outcomes)

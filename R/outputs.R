@@ -46,9 +46,11 @@ output_as <- function(type, output, levels, call) {
   if (length(dim(output)) != 2L || ncol(values) != length(levels)) {
     refuse_outputs("a column for each class", paste0("[", toString(dim(output)), "]"), call)
   }
-  are_probabilities <- all(values >= 0 & values <= 1) && all(abs(rowSums(values) - 1) < 1e-3)
-  if ((type == "prob" || of_one) && !isTRUE(are_probabilities)) {
-    refuse_outputs("probabilities", sprintf("values from %.3g to %.3g", min(output), max(output)), call)
+  known <- values[stats::complete.cases(values), , drop = FALSE] # rows with missing inputs are NaN
+  are_probabilities <- all(known >= 0 & known <= 1) && all(abs(rowSums(known) - 1) < 1e-3)
+  if ((type == "prob" || of_one) && !are_probabilities) {
+    shown <- range(output, na.rm = TRUE)
+    refuse_outputs("probabilities", sprintf("values from %.3g to %.3g", shown[[1L]], shown[[2L]]), call)
   }
   if (type == "class") {
     return(factor(levels[max.col(values, "first")], levels))

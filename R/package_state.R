@@ -1,5 +1,5 @@
 # The state of packages whose functions a job calls: variables, and environments, that differ from those of
-# the installed package. Workers load the packages anew, and get this state.
+# the installed package. Workers load the packages, and get this state.
 
 # Records a variable of a package, and those that it uses if it is a function. `package` is NULL for packages
 # without state.
@@ -9,8 +9,8 @@ visit_package <- function(name, package, used) {
     return(invisible())
   }
   namespace <- asNamespace(package)
-  if (!exists(name, namespace, inherits = FALSE)) {
-    return(invisible()) # a data set, or what the package exports of another one
+  if (!exists(name, namespace, inherits = FALSE) || bindingIsActive(name, namespace)) {
+    return(invisible()) # a data set, what the package exports of another one, or a value that has no state
   }
   used$of_packages[[package]] <- c(used$of_packages[[package]], name)
   value <- namespace[[name]]
@@ -30,18 +30,6 @@ package_of <- function(name, env) {
   value <- if (startsWith(place, "imports:")) env[[name]]
   home <- if (typeof(value) == "closure") topenv(environment(value))
   if (!is.null(home) && isNamespace(home)) getNamespaceName(home)[[1L]]
-}
-
-# The packages and the names of `package::name` in code.
-qualified_names <- function(code) {
-  if (!is.call(code)) {
-    return(list())
-  }
-  if (rlang::is_call(code, c("::", ":::"), n = 2L)) {
-    return(list(as.character(as.list(code)[-1L])))
-  }
-  parts <- Filter(is.call, as.list(code))
-  unlist(lapply(parts, qualified_names), recursive = FALSE)
 }
 
 # Whether a package's state belongs to its process: of R itself, and of packages that workers use anyway.
@@ -95,16 +83,22 @@ state_of <- function(name, variables) {
     if (is_shared(value)) value <- NULL
   }
   if (is.environment(value) && !is_python(value)) {
-    value <- as.list(value, all.names = TRUE, sorted = TRUE)
+    value <- mget(sort(variables_of(value)), value)
     value <- structure(value[!vapply(value, is_bound, NA)], class = "tfdistr_state", present = names(value))
   }
   if (!is_bound(value)) value
 }
 
+# The names of the variables of an environment; an active binding has no value of its own.
+variables_of <- function(env) {
+  names(which(!rlang::env_binding_are_active(env)))
+}
+
 # Whether a value, or a part of it, is of this process or code of the package.
 is_bound <- function(value) {
+  parts <- if (isS4(value)) attributes(value) else if (is.list(value)) unclass(value)
   is_python(value) || is_handle(value) || is.function(value) || is.environment(value) ||
-    is.list(value) && any(vapply(unclass(value), is_bound, NA))
+    any(vapply(parts, is_bound, NA))
 }
 
 restore_package_state <- function(state) {
@@ -122,6 +116,6 @@ restore_variable <- function(value, name, namespace) {
   }
   place <- namespace[[name]]
   if (is.function(place)) place <- environment(place)
-  rm(list = setdiff(ls(place, all.names = TRUE), attr(value, "present")), envir = place)
+  rm(list = setdiff(variables_of(place), attr(value, "present")), envir = place)
   list2env(unclass(value), place)
 }

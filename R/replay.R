@@ -55,10 +55,10 @@
 replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, validation_data = NULL,
                    callbacks = NULL) {
   refuse_dots("replay", ...)
-  job <- job_again(list(model = model, data = x, validation = validation_data, callbacks = callbacks))
+  job <- job_again()
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(core(convert = TRUE)$replay_for_r(
-      run, step, job$model(NULL, model),
+      run, step, job$part(model, "model"),
       on_seed = set.seed, x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
       y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
       validation_data = job$part(validation_data, "validation", function(value, call) {
@@ -74,9 +74,9 @@ replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, val
 }
 
 # The job of a call that trains again in this process.
-job_again <- function(functions, frame = rlang::caller_env()) {
+job_again <- function(frame = rlang::caller_env()) {
   reload_environ()
-  new_job(functions, NULL, NULL, frame = frame)
+  new_job(list(), NULL, NULL, frame = frame)
 }
 
 #' @export
@@ -144,17 +144,16 @@ plot.tfdistr_replay <- function(x, ...) {
 bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_weight = NULL,
                    callbacks = NULL, model_b = NULL, x_b = NULL, y_b = NULL, tolerance = NULL) {
   refuse_dots("bisect", ...)
-  job <- job_again(list(model = model, data = x, callbacks = callbacks))
-  other <- job_again(list(model = model_b, data = x_b))
+  job <- job_again()
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(core(convert = TRUE)$bisect_for_r(
       run_a, run_b,
-      on_seed = set.seed, model = job$model(NULL, model),
+      on_seed = set.seed, model = job$part(model, "model"),
       x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
       y = python_targets(y, "y"),
       sample_weight = python_data(sample_weight, "sample_weight"),
-      callbacks = job$part(callbacks, "callbacks"), model_b = other$model(NULL, model_b),
-      x_b = other$part(x_b, "data", function(value, call) python_inputs(value, "x_b", call)),
+      callbacks = job$part(callbacks, "callbacks"), model_b = job$part(model_b, "model"),
+      x_b = job$part(x_b, "data", function(value, call) python_inputs(value, "x_b", call)),
       y_b = python_targets(y_b, "y_b"), tolerance = tolerance
     ))
   })

@@ -158,9 +158,9 @@ print.tfdistr_fit <- function(x, ...) {
 #' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model
 #' of its kind. It leaves out what differs between two runs of a job: times, process ids, hosts and
 #' temporary folders, which are `NA` or `NULL` then. So a target of the package targets that is built again
-#' from the same inputs is the same. After `readRDS()`, in any session, it predicts the same bits. For this,
-#' the result holds the weights and the state of the optimizer as they were after the training, in memory. So
-#' `bundle()` of the package bundle returns a result unchanged.
+#' from the same inputs is the same. After `readRDS()`, in any session, its predictions are bitwise identical.
+#' For this, the result holds the weights and the state of the optimizer as they were after the training, in
+#' memory. So `bundle()` of the package bundle returns a result unchanged.
 #'
 #' @param object,x A result of [distributed_fit()].
 #' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base

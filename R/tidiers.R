@@ -16,9 +16,10 @@
 #' @return Tibbles, or data frames where the package tibble is not installed. `glance()`: the columns
 #'   `epochs`, a column for each metric, `nobs`, `batch_size` (`NA` if the data gave batches), `workers` and
 #'   `seed`.
-#'   `augment()`: `new_data` with the column `.pred`, or `.pred_1`, `.pred_2` and so on for each output; after
-#'   [tfdistr_mlp()], with the columns of its predictions, and of its probabilities. `nobs()`: an integer,
-#'   without the examples of `validation_split`; `NA` if the data does not say it.
+#'   `augment()`: `new_data` with the column `.pred`, or `.pred_1`, `.pred_2` and so on for each output, with
+#'   its name if it has one; after [tfdistr_mlp()], with the columns of its predictions, and of its
+#'   probabilities. `nobs()`: an integer, without the examples of `validation_split`; `NA` if the data does
+#'   not say it.
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && rlang::is_installed("generics")
 #' model <- function() {
 #'   keras <- reticulate::import("keras")
@@ -58,8 +59,11 @@ glance.tfdistr_fit <- function(x, ...) { # nolint: object_name_linter.
 #' @rdname tidy.tfdistr_fit
 #' @rawNamespace S3method(generics::augment, tfdistr_fit)
 augment.tfdistr_fit <- function(x, new_data, ...) { # nolint: object_name_linter.
-  predicted <- columns_of(as.matrix(stats::predict(x, new_data, ...)))
-  names(predicted) <- if (length(predicted) == 1L) ".pred" else paste0(".pred_", seq_along(predicted))
+  outputs <- stats::predict(x, new_data, ...)
+  predicted <- as.data.frame(outputs)
+  named <- !is.null(if (is.list(outputs)) names(outputs) else colnames(outputs))
+  of <- if (named) names(predicted) else seq_along(predicted)
+  names(predicted) <- if (length(predicted) == 1L) ".pred" else paste0(".pred_", of)
   as_tibble(data.frame(new_data, predicted, check.names = FALSE))
 }
 

@@ -75,6 +75,41 @@ test_that("objects, formulas and functions of packages go along", {
   expect_equal(unserialize(serialize(captured, NULL))$functions$model(), list(11, 1, 2))
 })
 
+# An S4 object with a value.
+holder_of <- function(value, frame = parent.frame()) {
+  methods::setClass("TfdistrHolder", methods::representation(held = "ANY"), where = globalenv())
+  withr::defer(methods::removeClass("TfdistrHolder", where = globalenv()), envir = frame)
+  methods::new("TfdistrHolder", held = value)
+}
+
+test_that("formulas and the classes of R6 take along what they name, also functions", {
+  new_class <- getExportedValue("R6", "R6Class") # testthat needs R6
+  public <- list(times = in_global(function(x) x * factor_of_test))
+  local_globals(
+    factor_of_test = 3, twice = in_global(function(x) 2 * x),
+    Parent = new_class("Parent", public = public, parent_env = globalenv())
+  )
+  child <- new_class("Child", inherit = Parent, parent_env = globalenv())
+  formula <- ~ twice(.x)
+  empty <- formals(function(x) NULL)
+  captured <- capture_functions(list(model = function() {
+    apply_both <- function(...) vapply(list(...), function(each) rlang::as_function(each)(5), 0)
+    c(apply_both(formula, ~ .x + factor_of_test), child$new()$times(length(empty)))
+  }))
+  expect_setequal(names(captured$globals), c("factor_of_test", "twice", "Parent"))
+  expect_identical(result_elsewhere(captured), c(10, 8, 3))
+})
+
+test_that("functions in list columns and in S4 objects take along what they use", {
+  local_globals(offset = 10, width = 5)
+  table <- data.frame(a = 1)
+  table$fun <- list(in_global(function() offset))
+  object <- holder_of(in_global(function() width))
+  captured <- capture_functions(list(model = function() table$fun[[1L]]() + object@held()))
+  expect_setequal(names(captured$globals), c("offset", "width"))
+  expect_identical(result_elsewhere(captured), 15)
+})
+
 test_that("an environment of which a function changes a part goes along", {
   counter <- new.env()
   counter$calls <- 1
@@ -179,11 +214,18 @@ test_that("the state of a package goes along, where a function of the job reads 
   local_package("tfdistrStateful", c(
     "settings <- new.env(); settings$units <- 5L; settings$gone <- TRUE; settings$open <- NULL",
     "limit <- 1",
+    ".onLoad <- function(...) {",
+    "makeActiveBinding('time', function() as.numeric(Sys.time()), topenv())",
+    "makeActiveBinding('now', function() time, settings)",
+    "}",
     "counter <- local({ count <- 0; function(by = 0) count <<- count + by })",
     "set <- function(units) {",
     "settings$units <- units; settings$open <- textConnection('a'); rm('gone', envir = settings)",
     "}",
-    "read <- function() c(settings$units, limit, counter(), exists('gone', settings), is.null(settings$open))"
+    "read <- function() {",
+    "stopifnot(settings$now <= time)",
+    "c(settings$units, limit, counter(), exists('gone', settings), is.null(settings$open))",
+    "}"
   ))
   # Of text: R CMD check looks on CRAN for a package that code names.
   by_name <- eval(parse(text = "function() tfdistrStateful::read()", keep.source = FALSE))
@@ -214,6 +256,9 @@ test_that("connections and external pointers are refused by the name of their va
   refused(function() writeLines("a", holder$places[[2L]]), "holder$places[[2]]")
   pointer <- methods::new("externalptr")
   refused(function() identity(pointer), "pointer")
+  object <- holder_of(pointer)
+  refused(function() object@held, "object@held")
+  expect_true(is_bound(object))
   output <- stderr() # each process has its own
   expect_named(capture_functions(list(model = function() cat("a", file = output)))$functions, "model")
 })

@@ -193,6 +193,8 @@ test_that("arguments are checked before anything is started", {
   unpicklable <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) NULL)
   from_variable <- fit(cluster = local_cluster(), callbacks = unpicklable)
   expect_match(conditionMessage(from_variable), "Received: unpicklable, an object of class .*LambdaCallback")
+  no_callback <- fit(cluster = local_cluster(), callbacks = list(NULL, unpicklable))
+  expect_match(conditionMessage(no_callback), "`callbacks` must be Keras callbacks.*Received: NULL")
 })
 
 test_that("classes can be weighted", {

@@ -252,6 +252,10 @@ test_that("factors come out as factors, and weigh classes by their levels", {
     for (part in c(...)) expect_match(conditionMessage(error), part, fixed = TRUE)
   }
   refused(distributed_fit(model, x, pets, class_weight = c(fox = 3, cat = 1)), "'fox', where the classes are")
+  missing <- suppressWarnings(predict(fit, replace(x, 2, NA), type = "prob"))
+  expect_identical(is.na(missing[1:3, 1]), c(FALSE, TRUE, FALSE))
+  expect_identical(missing[-2, ], predict(fit, x, type = "prob")[-2, ])
+  expect_identical(which(is.na(suppressWarnings(predict(fit, replace(x, 2, NA), type = "class")))), 2L)
   refused(predict(fit, x, type = "classes"), "must be \"raw\"", "Received: \"classes\"")
   refused(predict(fit, x, type = "class", output = tempfile()), "Received: type = \"class\"")
   numbers <- distributed_fit(model, x, as.integer(pets) - 1L, seed = 1, verbose = 0)

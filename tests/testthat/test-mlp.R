@@ -17,6 +17,8 @@ test_that("a formula, a data frame, a matrix and a recipe train the same model",
   fits <- list(of_iris(), quiet_mlp(iris[1:4], iris$Species, hidden_units = 4, metrics = "accuracy"))
   matrix <- as.matrix(iris[1:4])
   fits <- c(fits, list(quiet_mlp(unname(matrix), as.character(iris$Species), hidden_units = 4)))
+  by_table <- quiet_mlp(mpg ~ wt, mtcars)
+  expect_identical(predict(quiet_mlp(mpg ~ wt, as.matrix(mtcars)), mtcars), predict(by_table, mtcars))
   if (requireNamespace("recipes", quietly = TRUE)) {
     fits <- c(fits, list(quiet_mlp(recipes::recipe(Species ~ ., iris), iris, hidden_units = 4)))
   }
@@ -155,6 +157,7 @@ test_that("wrong data and arguments are refused before the training", {
     refused(tfdistr_mlp(data.frame(day = Sys.Date() + 1:12), data$y))
     refused(tfdistr_mlp(y ~ x, data[0, ]))
     refused(tfdistr_mlp(data["x"], data.frame(a = factor(1:12), b = 1)))
+    refused(tfdistr_mlp(data["x"], data$y > 0.5))
     refused(tfdistr_mlp(data["x"], replace(data$y, 3, NA)))
     refused(tfdistr_mlp(data["x"], factor(rep("a", 12))))
     refused(tfdistr_mlp(y ~ x, data, epohcs = 3))
@@ -164,6 +167,7 @@ test_that("wrong data and arguments are refused before the training", {
     refused(tfdistr_mlp(y ~ x, data, activation = "rule"))
     refused(tfdistr_mlp(y ~ x, data, model = "mlp"))
     refused(tfdistr_mlp(Species ~ ., iris, class_weight = c(rose = 2)))
+    refused(tfdistr_mlp(y ~ x, data, class_weight = c(2, 1)))
     refused(predict(fit, data, type = "prob"))
   })
 })

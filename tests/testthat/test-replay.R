@@ -58,6 +58,10 @@ test_that("two runs that are the same, and two that are not", {
   other <- bisect(folders[[1]], folders[[3]], model, as.matrix(iris[1:4]), iris$Sepal.Length)
   expect_identical(c(other$step, other$reason), c("1", "settings"))
   expect_identical(other$differences, list(shuffle = c("True", "False")))
+  failing <- function() rlang::abort("no model", class = "of_model_b")
+  x <- as.matrix(iris[1:4])
+  of_b <- quote(bisect(folders[[1]], folders[[3]], model, x, iris$Sepal.Length, model_b = failing))
+  expect_error(eval(of_b), class = "of_model_b")
 })
 
 test_that("a job ends with the cause of its NaN", {

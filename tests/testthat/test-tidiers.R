@@ -34,6 +34,17 @@ test_that("tidy(), glance(), augment() and nobs() give tables", {
   augmented <- generics::augment(fit, mtcars)
   expect_named(augmented, c(names(mtcars), ".pred_1", ".pred_2"))
   expect_identical(unname(as.matrix(augmented[c(".pred_1", ".pred_2")])), outputs)
+  both <- function() {
+    keras <- reticulate::import("keras")
+    input <- keras$Input(list(2L))
+    output <- function(name, units) keras$layers$Dense(units, name = name)(input)
+    model <- keras$Model(input, list(one = output("one", 1L), two = output("two", 2L)))
+    model$compile("sgd", "mse")
+    model
+  }
+  of_both <- distributed_fit(both, x, list(one = y[, 1], two = y), seed = 1, verbose = 0)
+  new <- mtcars[c("wt", "drat")]
+  expect_named(generics::augment(of_both, new), c(names(new), ".pred_one", ".pred_two.1", ".pred_two.2"))
   batches <- function() reticulate::import("tensorflow")$data$Dataset$from_tensors(reticulate::tuple(x, y))
   expect_identical(nobs(distributed_fit(model, batches, seed = 1)), NA_integer_)
 })
