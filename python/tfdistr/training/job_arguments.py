@@ -88,11 +88,10 @@ def make_job(
         form: The form of the data of the training that the job continues.
     """
     batch_size, rate = _of_all_workers(batch_size, num_workers)
-    if arguments.get("class_weight") is not None:
-        _check_no_weights(sample_weight)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)
-    if "class_weight" in arguments:
-        arguments["class_weight"] = form_of(data).weights(arguments["class_weight"])
+    if (weights := arguments.get("class_weight")) is not None:
+        _check_no_weights(sample_weight)
+        arguments["class_weight"] = form_of(data).weights(weights)
     data, validation = _split(data, _validation(validation_data, form_of(data)), validation_split)
     if isinstance(data, Arrays) and isinstance(validation, Arrays):
         _check_validation(data, validation)
