@@ -42,6 +42,7 @@ def output(program: Path) -> str:
 
 @pytest.mark.slow(reason="trains with one worker and with two")
 @pytest.mark.timeout(500)
+@pytest.mark.usefixtures("with_pandas_once")
 def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(tmp_path):
     text = VIGNETTE.read_text()
     loop, start = tmp_path / "custom_loop.py", tmp_path / "start.py"
