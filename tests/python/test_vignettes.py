@@ -43,7 +43,8 @@ def output(program: Path) -> str:
 @pytest.mark.slow(reason="trains with one worker and with two")
 @pytest.mark.timeout(500)
 @pytest.mark.usefixtures("with_pandas_once")
-def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(tmp_path):
+def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the second program names the first one's file
     text = VIGNETTE.read_text()
     loop, start = tmp_path / "custom_loop.py", tmp_path / "start.py"
     loop.write_text(chunk(text, "loop"))

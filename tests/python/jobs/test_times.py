@@ -55,7 +55,7 @@ def times(fitted: tfdistr.FitResult, worker: int = 0) -> dict[str, float]:
 
 
 def check_sum(fitted: tfdistr.FitResult, seconds: float) -> None:
-    """The parts of one worker are all of its time, which the caller measured."""
+    """The parts of one worker are all of its time, which the caller measured, and none is counted twice."""
     total = sum(times(fitted).values())
     assert 0.8 * seconds - 0.2 < total <= seconds
 
@@ -84,9 +84,11 @@ def test_a_worker_alone_knows_all_parts():
     ids=["in the graph", "one by one"],
 )
 def test_a_slow_data_function_is_a_wait_for_data(data):
+    began = time.monotonic()
     fitted = fit(data, None)
     assert 0.7 * IN_STEPS < times(fitted)["waiting_for_data"] < 1.5 * IN_STEPS
-    assert times(fitted)["computing"] < 0.5 * IN_STEPS
+    # A busy machine computes slowly: how long is no measure of what was counted there.
+    check_sum(fitted, time.monotonic() - began)
 
 
 def test_keras_own_loop_knows_no_waits_for_data():
@@ -99,12 +101,13 @@ def test_keras_own_loop_knows_no_waits_for_data():
         made.compile("sgd", "mse")
         return made
 
+    began = time.monotonic()
     fitted = tfdistr.distributed_fit(
         own, X, X[:, :1], batch_size=8, epochs=EPOCHS, callbacks=[Slow()], verbose=0
     )
     assert set(PARTS) - set(times(fitted)) == {"waiting_for_data"}
     assert 0.9 * IN_STEPS <= times(fitted)["callbacks"] < 1.5 * IN_STEPS
-    assert times(fitted)["computing"] < IN_STEPS  # it would be more with that of the callbacks
+    check_sum(fitted, time.monotonic() - began)
 
 
 @pytest.mark.parametrize("communication", ["mpi", "ring"])
