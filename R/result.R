@@ -152,7 +152,8 @@ print.tfdistr_fit <- function(x, ...) {
 #' * `summary()`: summarize a result: what was trained, where the time of each worker went, and the
 #'   bottleneck.
 #' * `plot()`: plot the history: one panel for each metric, with training and validation. It returns a plot of
-#'   ggplot2, as `autoplot()` does, if this is installed; else it draws with base graphics.
+#'   ggplot2, as `autoplot()` does, if this is installed; else it draws with base graphics. Of the summary, plot
+#'   where the time went: one bar for each worker, with its seconds by part.
 #' * `as.data.frame()`: give the history as a data frame: one row for each epoch and metric.
 #'
 #' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model
@@ -162,9 +163,9 @@ print.tfdistr_fit <- function(x, ...) {
 #' For this, the result holds the weights and the state of the optimizer as they were after the training, in
 #' memory. So `bundle()` of the package bundle returns a result unchanged.
 #'
-#' @param object,x A result of [distributed_fit()].
+#' @param object,x A result of [distributed_fit()]. For `plot()`, also its summary.
 #' @param ... For `plot()`, graphical parameters of [graphics::matplot()] for each panel, with which base
-#'   graphics draw it; else not used.
+#'   graphics draw it, or of [graphics::barplot()]; else not used.
 #' @return `summary()`: a list of class `summary.tfdistr_fit` with `title`, `history` (a data frame with a row
 #'   for each epoch and a column for each metric), `workers`, `times` and `bottleneck` (one sentence that
 #'   names what limits the speed). `times` is a data frame with a row for each worker that has trained, and
@@ -183,6 +184,7 @@ print.tfdistr_fit <- function(x, ...) {
 #' }
 #' fit <- distributed_fit(model, mtcars[c("wt", "qsec")], mtcars$mpg / 20, epochs = 5, seed = 1)
 #' summary(fit)
+#' plot(summary(fit))
 #' plot(fit)
 #' as.data.frame(fit)
 #' @export
@@ -206,6 +208,28 @@ print.summary.tfdistr_fit <- function(x, ...) {
   cli::cat_line()
   print(x$workers[names(x$workers) != "log"], digits = 3L, row.names = FALSE)
   if (length(attr(x, "time_lines"))) cli::cat_line(attr(x, "time_lines"))
+  invisible(x)
+}
+
+#' @rdname summary.tfdistr_fit
+#' @export
+plot.summary.tfdistr_fit <- function(x, ...) {
+  if (is.null(x$times)) {
+    abort(
+      "argument", "Cannot plot where the time went if no worker has measured its time.",
+      received = "a fit without times", fix = "Plot the summary in the session that has trained the fit."
+    )
+  }
+  seconds <- t(as.matrix(x$times[-1L])) # without the index
+  colours <- grDevices::hcl.colors(nrow(seconds), "Set 2")
+  workers <- nrow(x$times)
+  graphics::barplot(
+    seconds[, rev(seq_len(workers)), drop = FALSE],
+    names.arg = rev(x$times$index), horiz = TRUE, las = 1L, col = colours, xlab = "seconds", ylab = "worker",
+    ylim = c(0, 1.2 * workers + 1.5), ...
+  )
+  labels <- gsub("_", " ", rownames(seconds), fixed = TRUE)
+  graphics::legend("top", labels, fill = colours, ncol = 4L, bty = "n", cex = 0.8)
   invisible(x)
 }
 

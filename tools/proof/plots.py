@@ -1,13 +1,16 @@
 """The plots of the pages, in docs/pictures/: of what `make proof` recorded, and of fits.
 
 .venv/bin/python tools/proof/plots.py        # those of the records; also at the end of `make proof`
-.venv/bin/python tools/proof/plots.py fits   # and those that train: fit.plot() and compare_strategies()
+.venv/bin/python tools/proof/plots.py fits   # and those that train: of fits and comparisons
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
+import time
 from textwrap import fill
 
 import matplotlib
@@ -58,11 +61,17 @@ def speed() -> Figure:
 
 
 def fits() -> dict[str, Figure]:
-    """The plots of a fit and of a comparison, on two workers."""
+    """The plots of a fit, of where the time of another went, and of a comparison."""
+    import keras
+
     import tfdistr
 
+    class SlowOnWorker1(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+                time.sleep(0.02)
+
     def model() -> object:
-        import keras
         from keras import layers
 
         model = keras.Sequential([
@@ -75,9 +84,13 @@ def fits() -> dict[str, Figure]:
     data, test = tfdistr.load_dataset("digits"), tfdistr.load_dataset("digits", "test")
     job = {"validation_data": test, "epochs": 5, "seed": 1, "verbose": 0}
     fit = tfdistr.distributed_fit(model, data, cluster=tfdistr.local_cluster(workers=2), **job)
+
+    late = tfdistr.distributed_fit(
+        model, data, cluster=tfdistr.local_cluster(workers=3), callbacks=[SlowOnWorker1()], **job
+    )
     strategies = ["one_device", "multi_worker_mirrored", "parameter_server"]
     compared = tfdistr.compare_strategies(model, data, strategies=strategies, workers=[1, 2], **job)
-    return {"fit": fit.plot(), "compare": compared.plot()}
+    return {"fit": fit.plot(), "times": late.summary().plot(), "compare": compared.plot()}
 
 
 def save(figures: dict[str, Figure]) -> None:

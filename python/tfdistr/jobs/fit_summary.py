@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tfdistr.errors import ArgumentError
 from tfdistr.training.step_times import PARTS
+from tfdistr.utils.packages import figure
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 #: A part of the time that is smaller than this is no bottleneck.
 LEAST_SHARE = 0.1
@@ -71,6 +76,31 @@ class FitSummary:
         return "\n".join([self.text, *self.table_lines()])
 
     __repr__ = __str__
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Plot where the time went: one bar for each worker, with its seconds by part.
+
+        Raises:
+            ArgumentError: matplotlib is not installed, or no worker has measured its time.
+        """
+        if not self.times:
+            raise ArgumentError(
+                "Cannot plot where the time went if no worker has measured its time.",
+                received="a fit without times",
+                fix="Plot the summary in the session that has trained the fit.",
+            )
+        drawn: matplotlib.figure.Figure = figure(6, 0.4 * len(self.times) + 1.6)
+        panel = drawn.subplots()
+        workers = [str(times["index"]) for times in self.times]
+        ends = [0.0] * len(workers)
+        for name in _known(self.times):
+            seconds = [times.get(name, 0.0) for times in self.times]
+            panel.barh(workers, seconds, left=ends, label=_words(name))
+            ends = [end + more for end, more in zip(ends, seconds, strict=True)]
+        panel.invert_yaxis()
+        panel.set(xlabel="seconds", ylabel="worker")
+        drawn.legend(loc="outside upper center", ncols=4, fontsize="small")
+        return drawn
 
     def table_lines(self) -> list[str]:
         """Return the lines of the table of workers and the bottleneck; none if no time was measured."""

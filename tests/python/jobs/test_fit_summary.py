@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from tfdistr.errors import ArgumentError
 from tfdistr.jobs.fit_summary import bottleneck_of, time_line, times_of
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.values_for_r import fit_for_r
@@ -53,6 +55,16 @@ def test_a_result_without_times_has_no_line_and_no_table():
         ["Trained on 2 workers, 1 epoch, global batch 64, seed 1", "  loss: 0.5000"]
     )  # fmt: skip
     assert fit.summary().bottleneck is None
+    with pytest.raises(ArgumentError, match="no worker has measured its time"):
+        fit.summary().plot()
+
+
+def test_the_plot_has_a_bar_of_parts_for_each_worker():
+    summary = result([{"index": 0, "times": MEASURED}, {"index": 1, "times": {"computing": 5.0}}]).summary()
+    (panel,) = summary.plot().axes
+    bars = [[(bar.get_x(), bar.get_width()) for bar in part] for part in panel.containers]
+    assert len(bars) == len(MEASURED)
+    assert np.allclose(bars[:2], [[(0.0, 8.733), (0.0, 5.0)], [(8.733, 1.107), (5.0, 0.0)]])
 
 
 def test_the_summary_has_a_table_of_the_workers():
