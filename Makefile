@@ -30,7 +30,7 @@ export RETICULATE_PYTHON := $(PYTHON)
 
 # In each process oneDNN searches all kernels for each operation of the first step, for a tenth of the time of
 # a small worker. These targets do without it; `make equality` and `make soak` have the kernels of users.
-test test-python test-alone test-r test-cross test-engines test-ray test-openmpi test-trackers test-zoo check faults: \
+test test-python test-alone test-r test-cross test-clusters test-ray test-openmpi test-trackers test-zoo check faults: \
   export TF_ENABLE_ONEDNN_OPTS := 0
 
 # As tests/conftest.py has it for the targets that run pytest.
@@ -40,7 +40,7 @@ equality zoo soak: export OPENBLAS_NUM_THREADS := 1
 zoo: export PYTHONPATH := $(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-engines test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo soak faults docs site test-site bench proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-clusters test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo soak faults docs site test-site bench proof versions clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -56,8 +56,8 @@ demo: setup ## the main job on two workers, from Python and then from R
 test: setup ## all checks and tests but the slow ones; T=tests/python/clusters or T=name runs only those
 	@$(if $(T),tools/test-one.sh '$(T)',TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone)
 
-test-all: setup ## the slow tests too, all engines, all faults, all cases of equality, the site
-	@SLOW=1 MINUTES=4 tools/test.sh test-python,test-r+check+soak+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-engines,test-ray
+test-all: setup ## the slow tests too, all clusters, all faults, all cases of equality, the site
+	@SLOW=1 MINUTES=4 tools/test.sh test-python,test-r+check+soak+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-clusters,test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, schemas of workflows, words
 	@failed=0; \
@@ -77,15 +77,15 @@ test-alone: setup ## the tests that measure time, while nothing else runs
 test-r: setup ## testthat
 	Rscript tools/test-r.R $(T)
 
-test-engines: setup ## one suite for local workers, ssh, Slurm, Kubernetes and Ray
+test-clusters: setup ## one suite for local workers, ssh, Slurm, Kubernetes and Ray
 	@tools/setup-hosts.sh
 	@tools/setup-slurm.sh
-	$(PYTHON) -m pytest tests/engines -m 'not alone' -n 3 $(if $(T),-k '$(T)')
-	$(if $(T),,$(PYTHON) -m pytest tests/engines -m alone)
+	$(PYTHON) -m pytest tests/clusters -m 'not alone' -n 3 $(if $(T),-k '$(T)')
+	$(if $(T),,$(PYTHON) -m pytest tests/clusters -m alone)
 
 test-ray: setup ## ray_cluster() and its examples, with Ray
-	@tools/test-beside.sh ray tests/engines_ray $(MARKS) $(if $(T),-k '$(T)') --durations=10
-	@$(if $(SLOW),tools/test-beside.sh ray tests/engines/test_engines.py -k ray_nodes)
+	@tools/test-beside.sh ray tests/clusters_ray $(MARKS) $(if $(T),-k '$(T)') --durations=10
+	@$(if $(SLOW),tools/test-beside.sh ray tests/clusters/test_all_clusters.py -k ray_nodes)
 
 test-openmpi: setup ## jobs over Open MPI
 	@tools/setup-hosts.sh

@@ -47,22 +47,22 @@ def tfdistr(numbers: np.ndarray) -> Callable[[], Any]:
     return reduce
 
 
-engine, folder = sys.argv[1:]
+backend, folder = sys.argv[1:]
 own = {"gloo": gloo, "mpi4py": mpi4py}
-if engine == "gloo":
+if backend == "gloo":
     import torch
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
-elif engine not in own:
+elif backend not in own:
     from tfdistr import MultiWorkerMirroredStrategy
 
-    strategy = MultiWorkerMirroredStrategy(communication=engine)
+    strategy = MultiWorkerMirroredStrategy(communication=backend)
 
 found = {}
 for size, times in SIZES.items():
     numbers = np.zeros(size // 4, np.float32)
-    reduce = own.get(engine, tfdistr)(numbers)
+    reduce = own.get(backend, tfdistr)(numbers)
     reduce()
     reduce()
     seconds = []
@@ -72,6 +72,6 @@ for size, times in SIZES.items():
         seconds.append(time.perf_counter() - began)
     found[size] = {"ms": statistics.median(seconds) * 1000}
 Path(folder, f"{os.getpid()}.json").write_text(json.dumps(found))
-if engine == "gloo":
+if backend == "gloo":
     torch.distributed.barrier()
     os._exit(0)  # it may abort at exit

@@ -30,7 +30,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "checkpoint": fits.checkpoint,
     "cores": fits.cores,
     "data": data.compare,
-    "engines": links.carriers,
+    "clusters": links.carriers,
     "generators": fits.generators,
     "job": fits.job,
     "languages": fits.languages,

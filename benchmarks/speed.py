@@ -35,8 +35,8 @@ BEST = "the best rival"
 SHORT = {KERAS: "Keras", MWMS: "stock", DDP: "DDP", BEST: "best rival", ALONE: "alone", MPI: "Python"}
 #: The columns of the summary.
 COLUMNS = {MPI: "tfdistr, MPI", DDP: "DDP", KERAS_ALL: "Keras", KERAS_JAX: "on JAX", MWMS: "MWMS"}
-#: Name of each engine of all_reduce.py in the table.
-ENGINES = {"gloo": "PyTorch, gloo", "ring": "tfdistr, ring", "mpi": "tfdistr, MPI", "mpi4py": "mpi4py alone"}
+#: Name of each backend of all_reduce.py in the table.
+BACKENDS = {"gloo": "PyTorch, gloo", "ring": "tfdistr, ring", "mpi": "tfdistr, MPI", "mpi4py": "mpi4py alone"}
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,14 @@ def seconds_to_first_step(folder: Path) -> float | None:
     return first - float((folder / "called").read_text())
 
 
-def all_reduce(engine: str) -> dict[int, float]:
+def all_reduce(backend: str) -> dict[int, float]:
     """Milliseconds by the bytes of the tensor, of the slower of two workers."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
-        command = python("all_reduce.py", engine, folder, of=OTHERS if engine == "gloo" else sys.executable)
-        if engine in ("mpi", "mpi4py"):
+        command = python("all_reduce.py", backend, folder, of=OTHERS if backend == "gloo" else sys.executable)
+        if backend in ("mpi", "mpi4py"):
             run([mpiexec(command, 2)])
         else:
-            environments = torchrun(2) if engine == "gloo" else tf_config(2)
+            environments = torchrun(2) if backend == "gloo" else tf_config(2)
             run([pinned(command, worker) for worker in range(2)], environments)
         first, second = measure.saved(folder)
     return {int(size): max(found["ms"], second[size]["ms"]) for size, found in first.items()}
@@ -132,8 +132,8 @@ def compare(rounds: int, parts: Sequence[str], systems: str, steps: int | None) 
         for network in networks for system in SYSTEMS
         if systems in system.name and network in system.networks
     }, failures)  # fmt: skip
-    engines = ENGINES if ALL_REDUCE in parts else ()
-    reduced = in_turn(rounds, {(ALL_REDUCE, each): partial(all_reduce, each) for each in engines}, failures)
+    backends = BACKENDS if ALL_REDUCE in parts else ()
+    reduced = in_turn(rounds, {(ALL_REDUCE, each): partial(all_reduce, each) for each in backends}, failures)
     by_network = {
         network: {system: runs for (of, system), runs in trained.items() if of == network}
         for network in networks
@@ -148,13 +148,13 @@ def compare(rounds: int, parts: Sequence[str], systems: str, steps: int | None) 
             if network in bar.networks and {bar.system, bar.than} <= runs.keys() | speeds[network].keys()
         ]  # fmt: skip
     ms = {
-        engine: {size: median([run[size] for run in runs]) for size in runs[0]}
-        for (_, engine), runs in reduced.items() if runs
+        backend: {size: median([run[size] for run in runs]) for size in runs[0]}
+        for (_, backend), runs in reduced.items() if runs
     }  # fmt: skip
-    if engines:
+    if backends:
         paragraphs.append(all_reduce_table(ms) + why(ALL_REDUCE, failures))
-        of_size = {engine: 1 / found[REDUCE_BYTES] for engine, found in ms.items()}
-        words = f"all-reduce of {size_name(REDUCE_BYTES)}: {ENGINES['mpi']} / {ENGINES['gloo']}"
+        of_size = {backend: 1 / found[REDUCE_BYTES] for backend, found in ms.items()}
+        words = f"all-reduce of {size_name(REDUCE_BYTES)}: {BACKENDS['mpi']} / {BACKENDS['gloo']}"
         judgements.append(judged(ratio(of_size, "mpi", "gloo"), REDUCE_BAR, words))
     head = f"{machine()}\nMedians of {rounds} alternating runs; each worker on a core of its own."
     show(head, *paragraphs, bars(judgements))
@@ -232,12 +232,12 @@ def ratio(speeds: Mapping[str, float], one: str, other: str) -> float:
 
 
 def all_reduce_table(ms: Mapping[str, Mapping[int, float]]) -> str:
-    """The milliseconds of each engine by the size of the tensor."""
+    """The milliseconds of each backend by the size of the tensor."""
     sizes = list(next(iter(ms.values()), {}))
     rows = [
-        [ENGINES[engine], *(f"{of[size]:.3f} ({ms['gloo'][size] / of[size]:.2f})" if "gloo" in ms
+        [BACKENDS[backend], *(f"{of[size]:.3f} ({ms['gloo'][size] / of[size]:.2f})" if "gloo" in ms
                             else f"{of[size]:.3f}" for size in sizes)]
-        for engine, of in ms.items()
+        for backend, of in ms.items()
     ]  # fmt: skip
     return "The all-reduce alone, two workers: ms (times gloo's speed)\n" + table(
         ["", *map(size_name, sizes)], rows

@@ -28,7 +28,7 @@ if [ -e "$path" ]; then
   case $path in
     tests/testthat/test-*.R) r "$(basename "${path#tests/testthat/test-}" .R)" ;;
     tests/testthat*) exec make -o setup test-r T= ;;
-    tests/engines_ray*) beside ray "$1" ;;
+    tests/clusters_ray*) beside ray "$1" ;;
     tests/openmpi*) beside openmpi "$1" ;;
     tests/trackers*) beside trackers "$1" ;;
     tests/zoo*) beside zoo "$1" ;;

@@ -13,7 +13,7 @@ _HEAD = """<!-- Made by tools/site/command_line.py. -->
 
 `pip` and `make setup` install the command `tfdistr`; `python -m tfdistr` is the same. The exit status is 0 if
 all went well, and 75 if a job was preempted and saved a checkpoint. See also [`tfdistr run`](run.md),
-[parameter servers](parameter-servers.md) and [Kubernetes](engines/kubernetes.md).
+[parameter servers](parameter-servers.md) and [Kubernetes](clusters/kubernetes.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""The commands of the manifests, each in a network namespace of its own; tests/engines has scripts of R."""
+"""The commands of the manifests, each in a network namespace of its own; tests/clusters has scripts of R."""
 
 import base64
 import hashlib

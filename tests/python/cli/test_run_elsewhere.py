@@ -1,4 +1,4 @@
-"""`tfdistr run` on several hosts and in a Slurm allocation: what tests/engines does not have."""
+"""`tfdistr run` on several hosts and in a Slurm allocation: what tests/clusters does not have."""
 
 import os
 import signal

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.slow(reason="a real Slurm, whose tasks import TensorFlow"),
 ]
 
-DOCS = Path(__file__).parents[3] / "docs" / "engines" / "slurm.md"
+DOCS = Path(__file__).parents[3] / "docs" / "clusters" / "slurm.md"
 
 
 def block(name: str) -> str:

@@ -112,9 +112,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tfd
 
 
 RESTARTED = {
-    # The elastic job takes the worker back; that of another engine goes on without it.
+    # The elastic job takes the worker back; that of another cluster goes on without it.
     "a worker of an elastic job": ("workers", virtual(tfdistr.local_cluster((2, 3))), [(1, 1, 2, KILL)], 3),
-    "a worker of another engine": (
+    "a worker of another cluster": (
         "workers", virtual(subprocess_cluster(3), failures=tfdistr.on_failure(min_workers=2)),
         [(1, 1, 1, KILL)], 2,
     ),
@@ -129,7 +129,7 @@ RESTARTED = {
 @pytest.mark.parametrize(
     "who",
     [
-        name if "engine" in name else pytest.param(name, marks=pytest.mark.slow(reason="restarts"))
+        name if "cluster" in name else pytest.param(name, marks=pytest.mark.slow(reason="restarts"))
         for name in RESTARTED
     ],
 )

@@ -1,4 +1,4 @@
-"""Training on workers that ssh starts: as one worker, through tunnels, a cut link. tests/engines has more."""
+"""Training on workers that ssh starts: as one worker, through tunnels, a cut link; more: tests/clusters."""
 
 from collections.abc import Callable
 from pathlib import Path

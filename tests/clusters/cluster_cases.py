@@ -1,4 +1,4 @@
-"""The engines that start workers, each as a caller's program sees it."""
+"""The clusters and commands that start workers, each as a caller's program sees it."""
 
 import os
 import shutil
@@ -25,16 +25,16 @@ def _restarts(what: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Engine:
+class ClusterCase:
     """A way to start workers.
 
     Args:
-        clusters: The cluster as an expression of each language; None if the engine starts a script.
+        clusters: The cluster as an expression of each language; None if a command starts a script.
         before: The words before the program of the caller, or before the script.
         env: Environment variables for the caller.
-        hosts: The host of each worker, where the engine says it.
+        hosts: The host of each worker, where it is known.
         store: Where a store listens, and the name by which the workers find it.
-        options: Options that the engine takes before a script, for what the job does and its folder.
+        options: Options of the command before a script, for what the job does and its folder.
         killed: A pattern of what is said of worker 1 after SIGKILL.
     """
 

@@ -1,6 +1,6 @@
-"""The job that every engine runs: python job.py CLUSTER WHAT FOLDER.
+"""The job that every cluster runs: python job.py CLUSTER WHAT FOLDER.
 
-CLUSTER is an expression of Python, "None" for a script that an engine starts as its workers. WHAT is "train",
+CLUSTER is an expression of Python, "None" for a script that a command starts as its workers. WHAT is "train",
 "error" (in the model), "kill" (of worker 1), "restart" (after that; the run is in the store $STORE, if set)
 or "wait" (until somebody ends it). $COMMUNICATION, if set, carries the gradients.
 """

@@ -1,4 +1,4 @@
-"""The helpers of the tests of the core are those of the engines, too."""
+"""The helpers of the tests of the core are used here too."""
 
 import sys
 from pathlib import Path
