@@ -91,24 +91,20 @@ def strategy_of(run: KeptRun, job: Job, step: int) -> tuple[WorkerStrategy, int]
     return MultiWorkerMirroredStrategy(nobody, communication="ring", virtual_workers=shares), shares
 
 
-def check_emulation(model: keras.Model, strategy: WorkerStrategy, job: Job, shares: int) -> None:
+def check_emulation(model: keras.Model, strategy: WorkerStrategy, shares: int) -> None:
     """Refuse layers whose result on several workers this process cannot compute."""
-    if shares == 1 or job.virtual_workers is not None:
+    if shares == 1 or not isinstance(strategy, SingleWorker):
         return
-    layers = [layer.name for layer, _ in tf_internals.layers_with_generators(model)]
-    reason = "random numbers, which each worker drew by itself"
-    if not layers and isinstance(strategy, SingleWorker):
-        normal = keras.layers.BatchNormalization
-        parts = tf_internals.all_layers(model)
-        layers = [part.name for part in parts if isinstance(part, normal) and not part.synchronized]
-        reason = "batch normalization of each worker's rows, for which this process has too many threads"
+    normal = keras.layers.BatchNormalization
+    parts = tf_internals.all_layers(model)
+    layers = [part.name for part in parts if isinstance(part, normal) and not part.synchronized]
+    layers += [layer.name for layer, _ in tf_internals.layers_with_generators(model)]
     if layers:
         raise ArgumentError(
             f"One process must be able to compute what {shares} workers have computed.",
-            received=f"{', '.join(layers)}: {reason}",
-            fix="Call it before anything else uses TensorFlow in this process, or train with virtual_workers."
-            if "threads" in reason
-            else f"Train with virtual_workers={shares}: then all random numbers are known.",
+            received=f"{', '.join(dict.fromkeys(layers))}: each worker normalized its own rows, or drew its own "
+            "random numbers, for which this process has too many threads",
+            fix="Call it before anything else uses TensorFlow in this process.",
         )
 
 

@@ -119,7 +119,7 @@ def replay_of(
     strategy, shares = strategy_of(run, job, step)
 
     def check(model: keras.Model, states: Sequence[str]) -> None:
-        check_emulation(model, strategy, job, shares)
+        check_emulation(model, strategy, shares)
         check_callbacks(job, states)
 
     checkpoint, callbacks = run.checkpoints.before(step), callbacks_of(job)
