@@ -86,8 +86,8 @@ def test_a_worker_alone_knows_all_parts():
 def test_a_slow_data_function_is_a_wait_for_data(data):
     began = time.monotonic()
     fitted = fit(data, None)
-    assert 0.7 * IN_STEPS < times(fitted)["waiting_for_data"] < 1.5 * IN_STEPS
-    # A busy machine computes slowly: how long is no measure of what was counted there.
+    assert times(fitted)["waiting_for_data"] > 0.7 * IN_STEPS
+    # A busy machine makes everything longer: that nothing is counted twice shows in the sum.
     check_sum(fitted, time.monotonic() - began)
 
 
@@ -106,7 +106,7 @@ def test_keras_own_loop_knows_no_waits_for_data():
         own, X, X[:, :1], batch_size=8, epochs=EPOCHS, callbacks=[Slow()], verbose=0
     )
     assert set(PARTS) - set(times(fitted)) == {"waiting_for_data"}
-    assert 0.9 * IN_STEPS <= times(fitted)["callbacks"] < 1.5 * IN_STEPS
+    assert times(fitted)["callbacks"] >= 0.9 * IN_STEPS
     check_sum(fitted, time.monotonic() - began)
 
 
