@@ -29,9 +29,10 @@
 #' @return A list of class `tfdistr_replay`, whose `print()` shows the step in a few lines: `run`, `step`,
 #'   `epoch`, `loss` of the whole batch, `difference` (the largest relative difference of losses, gradient
 #'   norms and learning rates from the trace; 0 means the same to the bit), the data frames `steps`, `rows`
-#'   (the number of each row in the batch and in the data, and its loss), `gradients` and `updates` (for each
-#'   weight the norm, the largest entry, and the shares of NaN and Inf), `inputs`, `weights_before`,
-#'   `weights_after`, and `cause`: `NULL`, or why the step is not finite. `plot()`: its argument, invisibly.
+#'   (the number of each row in the batch and in the data, its loss, and also `file` and `row_of_file` of data
+#'   from files), `gradients` and `updates` (for each weight the norm, the largest entry, and the shares of NaN
+#'   and Inf), `inputs`, `weights_before`, `weights_after`, and `cause`: `NULL`, or why the step is not finite.
+#'   `plot()`: its argument, invisibly.
 #' @section Errors: `tfdistr_error_argument` if `run` has no checkpoints or no such step; if the data, the
 #'   model, the callbacks or the version of Keras are not those of the run; or if one process cannot make its
 #'   steps again.

@@ -176,6 +176,7 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         {
             "row": row,
             "index": None if made.indices is None else int(made.indices[row]),
+            **_of_file(made, row),
             "loss": None if losses is None else losses[row],
         }
         for row in range(count)
@@ -188,6 +189,11 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         weights_after=made.weights(made.after),
         cause=None if last.is_finite and made.is_finite else explain(run.trace, made),
     )  # fmt: skip
+
+
+def _of_file(made: Rerun, row: int) -> dict[str, Any]:
+    """Return the file of a row and its number there; nothing if the data is not of files."""
+    return dict(zip(("file", "row_of_file"), made.places[row], strict=True)) if made.places else {}
 
 
 def _in_numpy(part: object) -> Any:

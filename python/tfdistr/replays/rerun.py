@@ -19,6 +19,7 @@ from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.checkpoint.variables import Variable, all_finite, values_of, variables_of
 from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.worker_data import WorkerData
+from tfdistr.data.readers.described import FileDataset
 from tfdistr.errors import ArgumentError
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.strategies.build import build
@@ -43,6 +44,7 @@ class Rerun:
         model: The model after the step.
         batch: The rows of the step, in the structure that Keras's step gets.
         indices: The indices of these rows in the data; None if they have none.
+        places: The file of each row and its number there; empty if the data is not of files.
         steps: The steps that were made, as a trace has them.
         gradients: The gradients that optimizers got in the last step, by the path of the weight.
         before: All variables before the last step.
@@ -52,6 +54,7 @@ class Rerun:
     model: keras.Model
     batch: Any
     indices: Array | None
+    places: list[tuple[str, int | None]] = field(default_factory=list)
     steps: list[TracedStep] = field(default_factory=list)
     gradients: dict[str, Array] = field(default_factory=dict)
     before: list[Array] = field(default_factory=list)
@@ -215,6 +218,9 @@ def rerun(
     build(model, data)
     weigh = weigh_classes(job.class_weight, data.element_spec)
     result = Rerun(model, *_rows(Reader(job, strategy), weigh, step))
+    if isinstance(job.source, FileDataset) and result.indices is not None:
+        files = job.source.open()
+        result.places = [files.place(int(index)) for index in result.indices]
     trace = _Gradients(model, from_start=checkpoint is None)
     recorded = _Recorded(trace)
 

@@ -16,7 +16,7 @@ from tfdistr.replays.result import TABLES, Replay, Table
 from tfdistr.replays.verify import verify_kept
 
 # R counts rows from 1.
-_FROM_ZERO = {"row", "index"}
+_FROM_ZERO = {"row", "index", "row_of_file"}
 
 
 def replay_for_r(
