@@ -30,9 +30,9 @@
 #'   `epoch`, `loss` of the whole batch, `difference` (the largest relative difference of losses, gradient
 #'   norms and learning rates from the trace; 0 means the same to the bit), the data frames `steps`, `rows`
 #'   (the number of each row in the batch and in the data, its loss, and also `file` and `row_of_file` of data
-#'   from files), `gradients` and `updates` (for each weight the norm, the largest entry, and the shares of NaN
-#'   and Inf), `inputs`, `weights_before`, `weights_after`, and `cause`: `NULL`, or why the step is not finite.
-#'   `plot()`: its argument, invisibly.
+#'   from files), `gradients` and `updates` (for each weight the norm, the largest entry, and the shares of
+#'   NaN and Inf), `inputs`, `weights_before`, `weights_after`, and `cause`: `NULL`, or why the step is not
+#'   finite. `plot()`: its argument, invisibly.
 #' @section Errors: `tfdistr_error_argument` if `run` has no checkpoints or no such step; if the data, the
 #'   model, the callbacks or the version of Keras are not those of the run; or if one process cannot make its
 #'   steps again.

@@ -42,7 +42,6 @@ _MODULES = {
     "NotFiniteError": "errors",
     "OneDeviceStrategy": "strategies.mirrored",
     "Bisection": "replays.bisect",
-    "Interval": "replays.verify",
     "PartitionedEmbedding": "parameter_servers.embedding",
     "RayCluster": "clusters.ray.cluster",
     "SlurmCluster": "clusters.slurm.cluster",
@@ -148,7 +147,6 @@ if TYPE_CHECKING:
     from tfdistr.replays.bisect import bisect as bisect
     from tfdistr.replays.replay import replay as replay
     from tfdistr.replays.result import Replay as Replay
-    from tfdistr.replays.verify import Interval as Interval
     from tfdistr.replays.verify import Verification as Verification
     from tfdistr.replays.verify import verify as verify
     from tfdistr.strategies.callbacks import chief_only as chief_only
