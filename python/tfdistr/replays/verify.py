@@ -256,13 +256,16 @@ def _recomputed(
         reason = f"{error.message} Received: {error.received}"
         return replace(interval, agrees=False, difference=math.inf, step=interval.first_step, reason=reason)
     allowed, traced = _allowed(run, tolerance), run.trace.steps
-    by = {each.step: difference(each, traced[each.step]) if each.step in traced else math.inf
-          for each in made.steps}  # fmt: skip
-    of_state = _difference_of_state(made, saved)
+    again, last = {each.step: each for each in made.steps}, interval.last_step
+    by = {
+        step: difference(again[step], traced[step]) if step in again and step in traced else math.inf
+        for step in range(interval.first_step, last + 1)
+    }
+    by |= {step: math.inf for step in again if step > last}  # the position is not that of this step
+    by[last] = max(by[last], _difference_of_state(made, saved))
     differing = [step for step, each in by.items() if each > allowed]
-    differing += [interval.last_step] if of_state > allowed else []
     return replace(
-        interval, recomputed=True, agrees=not differing, difference=max(of_state, *by.values()),
+        interval, recomputed=True, agrees=not differing, difference=max(by.values()),
         step=min(differing, default=None),
     )  # fmt: skip
 

@@ -1,6 +1,5 @@
 """A run that is trained again in parts: what agrees, what was changed, and what is refused."""
 
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -12,12 +11,13 @@ import keras
 import pytest
 import tensorflow as tf
 from clusters import run_well
+from forged import files, flipped, forge
 from resumed import X, Y, model, train
 from slow import mostly_slow
 from stores import memory
 
 import tfdistr
-from tfdistr.checkpoint.folder import checkpoint_folder, read
+from tfdistr.checkpoint.folder import read
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.checkpoint.trace import TRACE
 from tfdistr.cli import main as command
@@ -46,21 +46,8 @@ def run(whole: Path, tmp_path: Path) -> Path:
     return Path(copytree(whole, tmp_path / "run"))
 
 
-def files(run: Path) -> list[Path]:
-    return sorted(checkpoint_folder(run).glob("*.checkpoint"))
-
-
-def forge(path: Path, header: Callable[[Any], object] = lambda values: None, arrays: Any = None) -> None:
-    """Change a checkpoint, with a checksum that is right again."""
-    first, described, rest = path.read_bytes()[:-32].split(b"\n", 2)
-    values = json.loads(described)
-    header(values)
-    content = b"\n".join([first, json.dumps(values).encode(), arrays(rest) if arrays else rest])
-    path.write_bytes(content + hashlib.sha256(content).digest())
-
-
-def flipped(byte: int, bit: int = 1) -> Callable[[bytes], bytes]:
-    return lambda rest: rest[:byte] + bytes([rest[byte] ^ bit]) + rest[byte + 1 :]
+def id_of(run: Path) -> Any:
+    return json.loads((run / "run.json").read_text())["id"]
 
 
 def spans(found: tfdistr.Verification) -> list[tuple[int, int]]:
@@ -147,11 +134,26 @@ def test_the_checkpoint_of_another_run(run: Path, tmp_path: Path) -> None:
     files(run)[1].write_bytes(files(tmp_path / "other")[1].read_bytes())
     (text,) = tfdistr.verify(run, plain, X, Y).chain
     assert text.endswith("it is of another run")
-    id = json.loads((run / "run.json").read_text())["id"]
-    forge(files(run)[1], lambda header: header.update(job=id))
+    forge(files(run)[1], lambda header: header.update(job=id_of(run)))
     found = tfdistr.verify(run, plain, X, Y)
     assert [each.agrees for each in found.intervals] == [True, False, False]
     assert len([text for text in found.chain if "step 24" in text]) >= 3
+
+
+@pytest.mark.parametrize("total", [35, 37])
+def test_a_number_of_steps_that_is_not_that_of_the_position(total: int, run: Path) -> None:
+    forge(files(run)[2], lambda header: header.update(total=total))
+    found = tfdistr.verify(run, plain, X, Y, share=0.1)
+    assert (found.chain, found.intervals[2].agrees) == ([], False)
+    assert found.intervals[2].step >= 35
+
+
+def test_the_checkpoint_of_another_model(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", model, epochs=2)
+    files(run)[1].write_bytes(files(tmp_path / "other")[1].read_bytes())
+    forge(files(run)[1], lambda header: (header.update(job=id_of(run)), header["notes"].pop("model")))
+    found = tfdistr.verify(run, plain, X, Y)
+    assert [(each.agrees, each.difference) for each in found.intervals[1:]] == [(False, math.inf)] * 2
 
 
 def test_weights_from_elsewhere(tmp_path: Path) -> None:
@@ -279,13 +281,15 @@ def compiled(**given: Any) -> Any:
 
 KINDS = [
     (model, {"validation_data": (X[:20], Y[:20]), "checkpoint_every": 5}),
-    (compiled(), {"callbacks": lambda: [Halves()], "verbose": 0}),
+    (compiled(), {"callbacks": lambda: [Halves()]}),
     (compiled(steps_per_execution=3), {"checkpoint_every": 7}),
     (model, {"initial_epoch": 1}),
     (model, {"steps_per_epoch": 7}),
-    (model, {"callbacks": lambda: [keras.callbacks.EarlyStopping("loss", patience=1, min_delta=10.0,
-                                                                 restore_best_weights=True)]}),
-]  # fmt: skip
+    (
+        model,
+        {"callbacks": lambda: [keras.callbacks.EarlyStopping("loss", 10.0, 1, restore_best_weights=True)]},
+    ),
+]
 
 
 # Slow: each kind trains, and trains again.
