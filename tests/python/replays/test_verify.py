@@ -280,7 +280,7 @@ def compiled(**given: Any) -> Any:
 
 
 KINDS = [
-    (model, {"validation_data": (X[:20], Y[:20]), "checkpoint_every": 5}),
+    (model, {"validation_data": (X[:20], Y[:20]), "checkpoint_every": 15}),
     (compiled(), {"callbacks": lambda: [Halves()]}),
     (compiled(steps_per_execution=3), {"checkpoint_every": 7}),
     (model, {"initial_epoch": 1}),
