@@ -72,6 +72,7 @@ class Checkpoint:
         job: Id of the run.
         total: Number of steps over all epochs.
         notes: Any JSON value.
+        checksum: The checksum of its file, if it was read from one.
     """
 
     job: str
@@ -79,6 +80,7 @@ class Checkpoint:
     total: int
     notes: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
+    checksum: str | None = None
 
 
 class CheckpointFolder:
@@ -221,7 +223,15 @@ def read(path: Path, job: str = "") -> Checkpoint:
         raise _refused(path, f"its checksum is right, but not its header: {reason}") from error
     if job and header["job"] != job:
         raise _refused(path, "it is of another run")
-    return Checkpoint(header["job"], Position(*header["position"]), header["total"], header["notes"], arrays)
+    position, checksum = Position(*header["position"]), view[-_CHECKSUM:].hex()
+    return Checkpoint(header["job"], position, header["total"], header["notes"], arrays, checksum)
+
+
+def checksum_of(path: Path) -> str:
+    """Return the checksum of the checkpoint in a file, which is at its end."""
+    with open(path, "rb") as file:
+        file.seek(-_CHECKSUM, os.SEEK_END)
+        return file.read().hex()
 
 
 def _arrays(kinds: list[Any], data: memoryview) -> dict[str, Array]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfdistr.errors import ArgumentError
-from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
+from tfdistr.replays.comparison import ROUNDING, array_difference, difference, first_difference, relative
 from tfdistr.replays.kept_run import KeptRun, open_kept
 from tfdistr.replays.replay import no_r, replay_of
 from tfdistr.replays.result import Replay
@@ -167,15 +166,9 @@ def bisect_kept(
     return _compared(a, b, known, one, other, model_b is not None)
 
 
-def _exactly(run: KeptRun) -> Any:
-    """Return what must be the same for the same bits; None if they depend on the number of workers."""
-    workers = {start["workers"] for start in run.trace.starts}
-    return run.job["virtual_workers"] or ("one worker" if workers == {1} else None)
-
-
 def _tolerance(a: KeptRun, b: KeptRun) -> float:
     kernels = {start["kernels"] for run in (a, b) for start in run.trace.starts}
-    same = _exactly(a) is not None and _exactly(a) == _exactly(b) and len(kernels) == 1
+    same = a.exactly is not None and a.exactly == b.exactly and len(kernels) == 1
     return 0.0 if same else ROUNDING
 
 
@@ -220,7 +213,7 @@ def _compared(
     a: KeptRun, b: KeptRun, found: Bisection, one: Replay, other: Replay, other_code: bool
 ) -> Bisection:
     """Add what the replays show."""
-    allowed = max(found.tolerance, ROUNDING if _exactly(a) is None or _exactly(b) is None else 0.0)
+    allowed = max(found.tolerance, ROUNDING if a.exactly is None or b.exactly is None else 0.0)
     confirmed = (one.difference <= allowed, other.difference <= allowed)
     parts = ((what, name, by) for what, name, by in _parts(one, other) if by > found.tolerance)
     what, tensor, by = next(parts, (None, None, 0.0))
@@ -238,32 +231,13 @@ def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
     """Yield the tensors of two replays in the order of the step, with their differences."""
     inputs = zip(keras.tree.flatten(one.inputs), keras.tree.flatten(other.inputs), strict=False)
     for number, (left, right) in enumerate(inputs):
-        yield "data", f"the rows of part {number} of the batch", _by(left, right)
+        yield "data", f"the rows of part {number} of the batch", array_difference(left, right)
     for left, right in zip(one.weights_before.items(), other.weights_before.items(), strict=False):
-        yield "weights", f"{left[0]} before the step", _by(left[1], right[1])
+        yield "weights", f"{left[0]} before the step", array_difference(left[1], right[1])
     rates = [[row["learning_rate"] for row in each.steps][-1] for each in (one, other)]
     yield "learning rate", "the learning rate", relative(*rates)
     for left, right in zip(reversed(one.gradients), reversed(other.gradients), strict=False):
         by = relative(left["norm"], right["norm"])
         yield "gradients", f"the gradient of {left['layer']}/{left['weight']}", by
     for left, right in zip(one.weights_after.items(), other.weights_after.items(), strict=False):
-        yield "update", f"{left[0]} after the step", _by(left[1], right[1])
-
-
-def _by(one: object, other: object) -> float:
-    """Return the largest difference of two arrays, relative to their largest finite number.
-
-    It is infinite if only one of them is finite somewhere.
-    """
-    one, other = np.asarray(one), np.asarray(other)
-    if one.shape != other.shape:
-        return np.inf
-    if one.dtype.kind not in "fiub":
-        return float((one != other).any())
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    finite = np.isfinite(one) & np.isfinite(other)
-    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
-        return np.inf
-    one, other = one[finite], other[finite]
-    size = max(np.max(np.abs(one), initial=0.0), np.max(np.abs(other), initial=0.0)) or 1.0
-    return float(np.max(np.abs(one - other), initial=0.0) / size)
+        yield "update", f"{left[0]} after the step", array_difference(left[1], right[1])

@@ -218,6 +218,9 @@ def _of_rows(made: Rerun, where: str, rows: list[int] | None) -> list[str]:
     if rows is None:
         return ["The rows of the batch are not independent: the whole batch causes it."]
     index = "" if made.indices is None else f", {_listed([made.indices[row] for row in rows])} of the data"
+    of_files = [made.places[row] for row in rows] if made.places else []
+    files = [place[0] if place[1] is None else f"row {place[1]} of {place[0]}" for place in of_files]
+    index += f", {_listed(files)}" if files else ""
     return [f"Caused by row{'s' * (len(rows) > 1)} {_listed(rows)} of the batch{index} (counted from 0)."]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tfdistr.checkpoint.folder import Checkpoint, Position
 from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.checkpoint.variables import other_model
 from tfdistr.errors import ArgumentError
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     import keras
 
 log = logging.getLogger("tfdistr")
+
+#: The message of the error that the model, or the checkpoint, is another one.
+OTHER_MODEL = "The model of a replay must be that of the run."
 
 
 def replay(
@@ -115,6 +119,21 @@ def replay_of(
     run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
 ) -> Replay:
     """Make a step of an opened run again, from the user's arguments; ``on_seed`` sets the seed of R."""
+    made, shares = made_again(run, step, run.checkpoints.before(step), model, on_seed, None, **data)
+    _warn_of_difference(run, made)
+    return _result(run, step, made, shares)
+
+
+def made_again(
+    run: KeptRun,
+    step: int,
+    checkpoint: Checkpoint | None,
+    model: object,
+    on_seed: Callable[[int], object],
+    end: Position | None,
+    **data: object,
+) -> tuple[Rerun, int]:
+    """Make the steps of a run from a checkpoint on; see ``rerun``. Also return the shares of a batch."""
     job = job_of(run, model, step, **data)
     strategy, shares = strategy_of(run, job, step)
 
@@ -122,20 +141,18 @@ def replay_of(
         check_emulation(model, strategy, shares)
         check_callbacks(job, states)
 
-    checkpoint, callbacks = run.checkpoints.before(step), callbacks_of(job)
+    callbacks = callbacks_of(job)
     defer_sigint(on_seed)(seed_of_r(job.seed))
     try:
-        made = rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks, check)
+        return rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks, check, end), shares
     except ArgumentError as error:
         if error.message != other_model("").message:
             raise
         raise ArgumentError(
-            "The model of a replay must be that of the run.",
+            OTHER_MODEL,
             received=str(error.received),
             fix="Pass the `model` function with which the run was trained.",
         ) from error
-    _warn_of_difference(run, made)
-    return _result(run, step, made, shares)
 
 
 def _warn_of_difference(run: KeptRun, made: Rerun) -> None:
@@ -159,6 +176,7 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         {
             "row": row,
             "index": None if made.indices is None else int(made.indices[row]),
+            **_of_file(made, row),
             "loss": None if losses is None else losses[row],
         }
         for row in range(count)
@@ -171,6 +189,11 @@ def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         weights_after=made.weights(made.after),
         cause=None if last.is_finite and made.is_finite else explain(run.trace, made),
     )  # fmt: skip
+
+
+def _of_file(made: Rerun, row: int) -> dict[str, Any]:
+    """Return the file of a row and its number there; nothing if the data is not of files."""
+    return dict(zip(("file", "row_of_file"), made.places[row], strict=True)) if made.places else {}
 
 
 def _in_numpy(part: object) -> Any:

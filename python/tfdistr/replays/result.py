@@ -36,7 +36,8 @@ class Replay:
             ``loss``, ``norm`` and ``learning_rate`` of the first optimizer, ``skipped`` (by loss scaling),
             and ``again``.
         rows: The rows of the step: ``row`` in the batch, ``index`` in the data (both from 0; None if the data
-            has no index), and ``loss``, that of this row alone (None if the model shows none).
+            has no index), and ``loss``, that of this row alone (None if the model shows none). Rows of files
+            that ``load_dataset()`` describes also have ``file``, and ``row_of_file``, from 0.
         gradients: The gradient of each weight, as the optimizer got it: ``layer``, ``weight``, ``norm``,
             ``largest``, and the shares ``nan`` and ``inf`` of its entries.
         updates: The same for the change of each weight by the step.

@@ -1,5 +1,6 @@
 """Data sets in files: the batches are those of the same examples in arrays."""
 
+import itertools
 import logging
 import os
 from pathlib import Path
@@ -94,6 +95,19 @@ def batches_of(arrays: Any) -> list[Any]:
 
 def as_floatx(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def test_each_example_has_its_place(files):
+    source = files.described().open()
+    places = [source.place(index) for index in range(EXAMPLES)]
+    assert all(map(os.path.isfile, dict(places)))
+    if places[0][1] is None:  # images tell their number
+        assert [int(Path(path).stem) for path, _ in places] == list(range(EXAMPLES))
+    else:
+        of_files = itertools.groupby(places, lambda place: place[0])
+        rows = [[row for _, row in group] for _, group in of_files]
+        assert len(rows) == len(dict(places)) > 1
+        assert all(found == list(range(len(found))) for found in rows)
 
 
 class Counted:

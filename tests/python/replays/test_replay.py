@@ -58,6 +58,29 @@ def test_its_rows_are_those_that_the_step_read(run: Path) -> None:
     assert len({*indices, *following}) == 16
 
 
+def test_rows_of_files_have_their_file_and_their_number_there(tmp_path: Path) -> None:
+    """The log of a zero is not finite, in one row of the second file."""
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    one.write_text("x,y\n" + "\n".join(f"{n + 1},{n % 2}" for n in range(20)) + "\n")
+    two.write_text("x,y\n" + "\n".join(f"{n - 7},{n % 2}" for n in range(7, 19)) + "\n")
+
+    def logs() -> keras.Model:
+        inputs = keras.Input((1,))
+        made = keras.Model(inputs, keras.layers.Dense(2, "softmax")(keras.ops.log(inputs)))
+        made.compile("sgd", "sparse_categorical_crossentropy")
+        return made
+
+    def data() -> Any:
+        return tfdistr.load_dataset("csv", files=[one, two], features="x", target="y")
+
+    train(tmp_path / "run", logs, data(), None, epochs=1)
+    again = tfdistr.replay(tmp_path / "run", "nan", logs, data())
+    for row in again.rows:
+        file, number = (one, row["index"]) if row["index"] < 20 else (two, row["index"] - 20)
+        assert (row["file"], row["row_of_file"]) == (str(file), number)
+    assert f"20 of the data, row 0 of {two} (counted from 0)" in str(again)
+
+
 def test_losses_gradients_and_updates_are_those_of_the_step(tmp_path: Path) -> None:
     train(tmp_path / "run", plain, epochs=1)
     again = tfdistr.replay(tmp_path / "run", 5, plain, X, Y)

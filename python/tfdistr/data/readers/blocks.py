@@ -74,6 +74,10 @@ class Blocks(ABC):
         """Decode stored examples in a graph: tensors to tensors of the same values."""
         return parts
 
+    def place(self, index: int) -> tuple[str, int | None]:
+        """Return the file of an example, and its number there; None if the file is this example."""
+        raise NotImplementedError
+
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 

@@ -163,6 +163,9 @@ class ImageFolder(Single):
         data, labels = parts
         return [self._images.in_graph(data), labels]
 
+    def place(self, index: int) -> tuple[str, None]:
+        return self._path(index), None
+
     def _path(self, index: int) -> str:
         return os.path.join(self.folder, self._names[index])
 

@@ -134,11 +134,19 @@ class Examples(Single):
             if end > before:
                 self.take(np.array([before]))
 
+    def _numbered(self, indices: Array) -> tuple[Array, Array]:
+        """Return the files of examples, and their numbers there."""
+        files = np.searchsorted(self._file_ends, indices, side="right")
+        return files, indices - np.concatenate([[0], self._file_ends])[files]
+
+    def place(self, index: int) -> tuple[str, int]:
+        files, numbers = self._numbered(np.array([index]))
+        return self._files[files[0]].path, int(numbers[0])
+
     def take(self, indices: Array) -> list[Array]:
         import tensorflow as tf
 
-        files = np.searchsorted(self._file_ends, indices, side="right")
-        numbers = indices - np.concatenate([[0], self._file_ends])[files]
+        files, numbers = self._numbered(indices)
         for file in np.unique(files).tolist():
             self._files[file].check()
         found = self.records(files, numbers)

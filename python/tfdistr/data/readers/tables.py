@@ -110,7 +110,7 @@ class Tables(Blocks):
             yield self.columns.arrays(table, where)
 
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
-        return self.columns.decoded(arrays, lambda row: self._place(int(indices[row])))
+        return self.columns.decoded(arrays, lambda row: self.place(int(indices[row])))
 
     def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
         return self.columns.decoded_in_graph(parts)
@@ -131,7 +131,7 @@ class Tables(Blocks):
                 return where, table.column(0)
         return None
 
-    def _place(self, index: int) -> Where:
+    def place(self, index: int) -> Where:
         block = int(np.searchsorted(self.ends, index, side="right"))
         _, (path, row), _ = self._blocks[block]
         return Where(path, row + index - self.first(block))
@@ -210,7 +210,7 @@ class ArrowTables(Tables):
                 block = int(np.searchsorted(self.ends, index, side="right"))
                 (table, _), *_ = self._read(block, list(self.columns.columns), len(self))
                 row = table.slice(index - self.first(block), 1)
-                self.decoded(self.columns.arrays(row, self._place(index)), np.array([index]))
+                self.decoded(self.columns.arrays(row, self.place(index)), np.array([index]))
 
 
 def _slices(batch: Any, names: Sequence[str], most: int) -> Iterator[Any]:
