@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +54,7 @@ class _Watch:
     of_tensor: dict[int, str] = field(default_factory=dict)
     kept: list[Any] = field(default_factory=list)  # otherwise another tensor could get the same id
     found: Cause | None = None
+    refusing: str | None = None  # the layer in which an operation raised an error
 
     def see(self, operation: str, inputs: Sequence[object], outputs: Sequence[object]) -> None:
         known = [self.of_tensor[id(tensor)] for tensor in inputs if id(tensor) in self.of_tensor]
@@ -81,7 +83,7 @@ def explain(trace: Trace, made: Rerun) -> Cause:
     if found.where in ("forward", "backward"):
         rows = _guilty_rows(made)
     made.rewind()
-    lines = [_words(found), *_of_rows(made, found.where, rows), *_of_steps(trace, step)]
+    lines = [_words(found), *found.lines, *_of_rows(made, found.where, rows), *_of_steps(trace, step)]
     return Cause(found.where, found.layer, found.operation, rows, lines)
 
 
@@ -108,8 +110,23 @@ def _first_operation(made: Rerun) -> Cause:
             call = _within_layer(watch, part.name, part.call)
             stack.enter_context(tf_internals.overridden(part, "call", call))
         stack.enter_context(tf_internals.on_eager_operation(watch.see))
-        _step(made, made.batch, watch, apply=True)
+        try:
+            _step(made, made.batch, watch, apply=True)
+        except tf.errors.InvalidArgumentError as error:
+            return watch.found or _refused(watch, error)
     return watch.found or Cause("unknown")
+
+
+def _refused(watch: _Watch, error: tf.errors.InvalidArgumentError) -> Cause:
+    """Return the cause of an operation that raises an error alone, and gives NaN if XLA compiles it."""
+    operation = _OPERATION.search(error.message)
+    text = _PLACES.sub("", error.message).strip()
+    return Cause("forward", watch.refusing, operation[1] if operation else None, lines=[text])
+
+
+#: The operation that an error names, and what the message has besides the reason.
+_OPERATION = re.compile(r"\[Op:(\w+)\]")
+_PLACES = re.compile(r"\{\{.*?\}\} |\[Op:.*", re.DOTALL)
 
 
 def _parts(model: keras.Model) -> list[Any]:
@@ -124,6 +141,9 @@ def _within_layer(watch: _Watch, name: str, own: Callable[..., object]) -> Calla
         watch.layers.append(name)
         try:
             return own(*args, **kwargs)
+        except tf.errors.InvalidArgumentError:
+            watch.refusing = watch.refusing or name
+            raise
         finally:
             watch.layers.pop()
 
@@ -144,10 +164,20 @@ def _step(made: Rerun, batch: object, watch: _Watch, *, apply: bool) -> list[Any
         gradient = _noting_loss(found, _in_phase(watch, "backward", tf.GradientTape.gradient))
         stack.enter_context(tf_internals.overridden(tf.GradientTape, "gradient", gradient))
         for optimizer in tf_internals.optimizers_of(model):
-            own = _in_phase(watch, "update", optimizer.apply) if apply else (lambda *given, **named: None)
+            own = _in_phase(watch, "update", _alone(optimizer)) if apply else (lambda *given, **named: None)
             stack.enter_context(tf_internals.overridden(optimizer, "apply", _noting(found, own)))
         step(batch)
     return found
+
+
+def _alone(optimizer: keras.optimizers.Optimizer) -> Callable[..., Any]:
+    """Return the ``apply`` of an optimizer that has no other replicas."""
+    own = optimizer.apply
+
+    def apply(grads: Sequence[object], trainable_variables: object = None) -> Any:
+        return tf_internals.apply_sums(optimizer, own, grads, trainable_variables)
+
+    return apply
 
 
 def _noting_loss(into: list[Any], own: Callable[..., object]) -> Callable[..., Any]:
@@ -185,8 +215,7 @@ def _guilty_rows(made: Rerun) -> list[int] | None:
         return None
 
     def search(first: int, end: int) -> Iterator[int]:
-        part = cut(made.batch, first, end)
-        if all(map(_is_finite, _step(made, part, _Watch(), apply=False))):
+        if _makes_finite_step(made, cut(made.batch, first, end)):
             return
         if end - first == 1:
             yield first
@@ -196,6 +225,13 @@ def _guilty_rows(made: Rerun) -> list[int] | None:
         yield from search(middle, end)
 
     return list(search(0, int(count_examples(made.batch)))) or None
+
+
+def _makes_finite_step(made: Rerun, batch: object) -> bool:
+    try:
+        return all(map(_is_finite, _step(made, batch, _Watch(), apply=False)))
+    except tf.errors.InvalidArgumentError:
+        return False
 
 
 def _words(found: Cause) -> str:

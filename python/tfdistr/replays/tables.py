@@ -63,8 +63,10 @@ def example_losses(made: Rerun, shares: int) -> list[float] | None:
     parts = [cut((x, y, weights), *map(int, bounds(count, shares, share))) for share in range(shares)]
     of_rows = tf.function(lambda: tf.concat([_losses(model, *part) for part in parts], 0), autograph=False)
     made.rewind()
-    with alone(model):
-        losses: list[float] = of_rows.get_concrete_function()().numpy().tolist()
+    losses: list[float] | None = None
+    # Compiled by XLA, a loss may give NaN where it raises an error here, as for a label that is no class.
+    with alone(model), contextlib.suppress(tf.errors.InvalidArgumentError):
+        losses = of_rows.get_concrete_function()().numpy().tolist()
     made.rewind()
     return losses
 
