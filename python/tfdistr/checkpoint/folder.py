@@ -221,7 +221,10 @@ def read(path: Path, job: str = "") -> Checkpoint:
         raise _refused(path, f"its checksum is right, but not its header: {reason}") from error
     if job and header["job"] != job:
         raise _refused(path, "it is of another run")
-    return Checkpoint(header["job"], Position(*header["position"]), header["total"], header["notes"], arrays)
+    position = Position(*header["position"])
+    if _position(path) not in (None, position):
+        raise _refused(path, f"it is of {position}, and has the name of another one")
+    return Checkpoint(header["job"], position, header["total"], header["notes"], arrays)
 
 
 def _arrays(kinds: list[Any], data: memoryview) -> dict[str, Array]:
