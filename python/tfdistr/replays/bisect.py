@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
+from tfdistr.replays.explain import of_rows
 from tfdistr.replays.kept_run import KeptRun, open_kept
-from tfdistr.replays.replay import no_r, replay_of
+from tfdistr.replays.replay import no_r
 from tfdistr.replays.result import Replay
+from tfdistr.replays.step_tensors import (
+    Part,
+    RunAgain,
+    StepAgain,
+    most_changed,
+    parts,
+    same_shapes,
+    same_uncompiled,
+)
 from tfdistr.utils.arguments import check_fraction
 
 
@@ -35,6 +44,8 @@ class Bisection:
             None without a replay.
         tensor: The first tensor of the step that differs between the replays; None if none does.
         by: The largest relative difference of this tensor.
+        rows: The rows of the batch that differ, from 0; None if the rows are the same.
+        indices: The indices of these rows in the data of the first run; None if the data has none.
         reason: The likely reason: "settings", "data", "learning rate", "weights", "gradients", "update",
             "kernel", "code" or "random numbers"; None if no step differs.
     """
@@ -49,6 +60,8 @@ class Bisection:
     confirmed: tuple[bool, bool] | None = None
     tensor: str | None = None
     by: float = 0.0
+    rows: list[int] | None = None
+    indices: list[int] | None = None
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -67,6 +80,8 @@ class Bisection:
             lines.append(f"  A replay of the first run {one} its numbers, one of the second {other} its own.")
         if self.tensor is not None:
             lines.append(f"  First tensor that differs: {self.tensor}, by {self.by:.3g}")
+        if self.rows:
+            lines.append(f"  Rows that differ: {of_rows(self.rows, self.indices)}")
         return "\n".join([*lines, f"  Likely reason: {self.reason}"])
 
     __repr__ = __str__
@@ -84,13 +99,14 @@ def bisect(
     model_b: Callable[[], keras.Model] | None = None,
     x_b: object = None,
     y_b: object = None,
+    callbacks_b: object = None,
     tolerance: float | None = None,
 ) -> Bisection:
     """Find the first step in which two runs differ.
 
     For two runs that should be the same. Their traces are compared. With ``model`` and ``x``, the first step
     that differs is replayed from the checkpoints of both runs, and the replays are compared: rows, weights,
-    gradients, updates.
+    outputs of layers, gradients, updates.
 
     Args:
         run_a: The folder or the URL of a run, as for ``replay()``.
@@ -103,6 +119,7 @@ def bisect(
         model_b: The model function of the other run, if it is another one.
         x_b: The data of the other run, if it is other data.
         y_b: Its targets.
+        callbacks_b: The callbacks of the other run, if they are others.
         tolerance: The relative difference of losses, gradient norms and learning rates that is allowed. By
             default 0 for runs with the same ``virtual_workers``, or on one worker, on the same kind of
             processor, and 0.001 for others, whose sums are rounded differently.
@@ -124,7 +141,7 @@ def bisect(
     with open_kept(run_a) as a, open_kept(run_b) as b:
         return bisect_kept(
             a, b, model=model, x=x, y=y, sample_weight=sample_weight, callbacks=callbacks,
-            model_b=model_b, x_b=x_b, y_b=y_b, tolerance=tolerance,
+            model_b=model_b, x_b=x_b, y_b=y_b, callbacks_b=callbacks_b, tolerance=tolerance,
         )  # fmt: skip
 
 
@@ -136,9 +153,11 @@ def bisect_kept(
     model: object,
     x: object,
     y: object,
+    callbacks: object,
     model_b: object,
     x_b: object,
     y_b: object,
+    callbacks_b: object,
     tolerance: float | None,
     **again: object,
 ) -> Bisection:
@@ -159,12 +178,24 @@ def bisect_kept(
     known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
     if model is None:
         return replace(known, reason=_by_numbers(a, b, known))
-    one = replay_of(a, step, model, on_seed, x=x, y=y, **again)
     if x_b is None and y_b is None:
         y_b = y
-    other_x = x if x_b is None else x_b
-    other = replay_of(b, step, model_b or model, on_seed, x=other_x, y=y_b, **again)
-    return _compared(a, b, known, one, other, model_b is not None)
+    one = RunAgain(a, on_seed, {"model": model, "x": x, "y": y, "callbacks": callbacks, **again})
+    other = RunAgain(b, on_seed, {
+        "model": model_b or model, "x": x if x_b is None else x_b, "y": y_b,
+        "callbacks": callbacks if callbacks_b is None else callbacks_b, **again,
+    })  # fmt: skip
+    return _compared(known, one, one.step(step), other, other.step(step), model_b is not None)
+
+
+def _with_changed_weight(found: Bisection, run: RunAgain, made: Replay) -> Bisection:
+    """Name the weight that was changed, if the step that does not repeat has a checkpoint after it."""
+    assert found.step is not None
+    kept = run.kept.checkpoints.before(found.step + 1)
+    if found.step + 1 not in run.kept.trace.steps or kept is None or kept.total != found.step:
+        return found
+    part = most_changed(made.weights_after, run.replay(found.step + 1).weights_before)
+    return replace(found, tensor=part.name, by=part.by) if part.by else found
 
 
 def _exactly(run: KeptRun) -> Any:
@@ -217,53 +248,42 @@ def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
 
 
 def _compared(
-    a: KeptRun, b: KeptRun, found: Bisection, one: Replay, other: Replay, other_code: bool
+    found: Bisection, a: RunAgain, one: StepAgain, b: RunAgain, other: StepAgain, other_code: bool
 ) -> Bisection:
     """Add what the replays show."""
-    allowed = max(found.tolerance, ROUNDING if _exactly(a) is None or _exactly(b) is None else 0.0)
-    confirmed = (one.difference <= allowed, other.difference <= allowed)
-    parts = ((what, name, by) for what, name, by in _parts(one, other) if by > found.tolerance)
-    what, tensor, by = next(parts, (None, None, 0.0))
-    reason = what or "random numbers"
+    allowed = max(found.tolerance, 0.0 if _exactly(a.kept) and _exactly(b.kept) else ROUNDING)
+    confirmed = (one.replay.difference <= allowed, other.replay.difference <= allowed)
+    part = next((part for part in parts(one, other) if part.by > found.tolerance), Part("", "", 0.0))
+    indices = [one.replay.rows[row]["index"] for row in part.rows or []]
+    found = replace(
+        found, confirmed=confirmed, tensor=part.name or None, by=part.by, rows=part.rows,
+        indices=None if None in indices or not indices else indices,
+    )  # fmt: skip
     if _settings(found):
-        reason = "settings"
-    elif not all(confirmed):
-        reason = "kernel" if "kernels" in (found.differences or {}) else "code"
-    elif what in ("gradients", "update") and other_code:
+        return replace(found, reason="settings")
+    if not all(confirmed):
+        run, made = (a, one) if confirmed[1] else (b, other)
+        found = replace(found, reason=_unrepeated(run.kept, found, made.replay, allowed))
+        return _with_changed_weight(found, run, made.replay) if any(confirmed) else found
+    reason = part.what or "random numbers"
+    if part.what == "outputs":
+        reason = "random numbers" if part.layer in one.random & other.random else "code"
+    elif part.what in ("gradients", "update") and other_code:
+        reason = "kernel" if same_uncompiled(one, other) else "code"
+    elif part.what == "weights" and not same_shapes(one, other):
         reason = "code"
-    return replace(found, confirmed=confirmed, tensor=tensor, by=by, reason=reason)
+    return replace(found, reason=reason)
 
 
-def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
-    """Yield the tensors of two replays in the order of the step, with their differences."""
-    inputs = zip(keras.tree.flatten(one.inputs), keras.tree.flatten(other.inputs), strict=False)
-    for number, (left, right) in enumerate(inputs):
-        yield "data", f"the rows of part {number} of the batch", _by(left, right)
-    for left, right in zip(one.weights_before.items(), other.weights_before.items(), strict=False):
-        yield "weights", f"{left[0]} before the step", _by(left[1], right[1])
-    rates = [[row["learning_rate"] for row in each.steps][-1] for each in (one, other)]
-    yield "learning rate", "the learning rate", relative(*rates)
-    for left, right in zip(reversed(one.gradients), reversed(other.gradients), strict=False):
-        by = relative(left["norm"], right["norm"])
-        yield "gradients", f"the gradient of {left['layer']}/{left['weight']}", by
-    for left, right in zip(one.weights_after.items(), other.weights_after.items(), strict=False):
-        yield "update", f"{left[0]} after the step", _by(left[1], right[1])
-
-
-def _by(one: object, other: object) -> float:
-    """Return the largest difference of two arrays, relative to their largest finite number.
-
-    It is infinite if only one of them is finite somewhere.
-    """
-    one, other = np.asarray(one), np.asarray(other)
-    if one.shape != other.shape:
-        return np.inf
-    if one.dtype.kind not in "fiub":
-        return float((one != other).any())
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    finite = np.isfinite(one) & np.isfinite(other)
-    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
-        return np.inf
-    one, other = one[finite], other[finite]
-    size = max(np.max(np.abs(one), initial=0.0), np.max(np.abs(other), initial=0.0)) or 1.0
-    return float(np.max(np.abs(one - other), initial=0.0) / size)
+def _unrepeated(run: KeptRun, found: Bisection, again: Replay, allowed: float) -> str:
+    """Return the likely reason if a run does not repeat: what differs first in its own step."""
+    step = found.step
+    assert step is not None
+    if "kernels" in (found.differences or {}):
+        return "kernel"
+    if step - 1 in {start["step"] for start in run.trace.starts}:
+        return "code"  # other code would have differed before, in any other step
+    traced, row = run.trace.steps[step], again.steps[-1]
+    if relative(traced.rate, row["learning_rate"]) > allowed:
+        return "learning rate"
+    return "weights" if relative(traced.loss, row["loss"]) > allowed else "gradients"

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.checkpoint.folder import Array
 from tfdistr.checkpoint.trace import Trace
 from tfdistr.checkpoint.variables import all_finite
 from tfdistr.replays.rerun import Rerun
@@ -55,6 +56,7 @@ class _Watch:
     kept: list[Any] = field(default_factory=list)  # otherwise another tensor could get the same id
     found: Cause | None = None
     refusing: str | None = None  # the layer in which an operation raised an error
+    outputs: list[tuple[str, Any]] = field(default_factory=list)  # of the layers, in the order of their calls
 
     def see(self, operation: str, inputs: Sequence[object], outputs: Sequence[object]) -> None:
         known = [self.of_tensor[id(tensor)] for tensor in inputs if id(tensor) in self.of_tensor]
@@ -105,16 +107,31 @@ def _odd_inputs(made: Rerun) -> Cause | None:
 
 def _first_operation(made: Rerun) -> Cause:
     watch = _Watch()
-    with contextlib.ExitStack() as stack:
-        for part in _parts(made.model):
-            call = _within_layer(watch, part.name, part.call)
-            stack.enter_context(tf_internals.overridden(part, "call", call))
-        stack.enter_context(tf_internals.on_eager_operation(watch.see))
+    with _in_layers(watch, made.model), tf_internals.on_eager_operation(watch.see):
         try:
             _step(made, made.batch, watch, apply=True)
         except tf.errors.InvalidArgumentError as error:
             return watch.found or _refused(watch, error)
     return watch.found or Cause("unknown")
+
+
+@contextlib.contextmanager
+def _in_layers(watch: _Watch, model: keras.Model) -> Iterator[None]:
+    """Tell a watch which layer computes, within the context."""
+    with contextlib.ExitStack() as stack:
+        for part in _parts(model):
+            call = _within_layer(watch, part.name, part.call)
+            stack.enter_context(tf_internals.overridden(part, "call", call))
+        yield
+
+
+def tensors_of(made: Rerun) -> list[tuple[str, Array]]:
+    """Return the outputs of the layers of a step that runs uncompiled, then its losses and gradients."""
+    watch, found = _Watch(), list[Any]()
+    with _in_layers(watch, made.model), contextlib.suppress(tf.errors.InvalidArgumentError):
+        found = _step(made, made.batch, watch, apply=False)
+    named = [*watch.outputs, *(("", tensor) for tensor in found)]
+    return [(name, np.asarray(tensor)) for name, tensor in named if isinstance(tensor, tf.Tensor)]
 
 
 def _refused(watch: _Watch, error: tf.errors.InvalidArgumentError) -> Cause:
@@ -140,7 +157,9 @@ def _within_layer(watch: _Watch, name: str, own: Callable[..., object]) -> Calla
     def call(*args: object, **kwargs: object) -> Any:
         watch.layers.append(name)
         try:
-            return own(*args, **kwargs)
+            outputs = own(*args, **kwargs)
+            watch.outputs += [(name, output) for output in tf.nest.flatten(outputs)]
+            return outputs
         except tf.errors.InvalidArgumentError:
             watch.refusing = watch.refusing or name
             raise
@@ -253,8 +272,14 @@ def _of_rows(made: Rerun, where: str, rows: list[int] | None) -> list[str]:
         return []
     if rows is None:
         return ["The rows of the batch are not independent: the whole batch causes it."]
-    index = "" if made.indices is None else f", {_listed([made.indices[row] for row in rows])} of the data"
-    return [f"Caused by row{'s' * (len(rows) > 1)} {_listed(rows)} of the batch{index} (counted from 0)."]
+    indices = None if made.indices is None else [made.indices[row] for row in rows]
+    return [f"Caused by row{'s' * (len(rows) > 1)} {of_rows(rows, indices)}."]
+
+
+def of_rows(rows: Sequence[int], indices: Sequence[int] | None) -> str:
+    """Return rows of a batch in words, with their indices in the data."""
+    index = "" if indices is None else f", {_listed(indices)} of the data"
+    return f"{_listed(rows)} of the batch{index} (counted from 0)"
 
 
 def _listed(numbers: Sequence[object]) -> str:
