@@ -17,7 +17,7 @@ from tfdistr.checkpoint.folder import Array
 from tfdistr.checkpoint.trace import Trace
 from tfdistr.checkpoint.variables import all_finite
 from tfdistr.replays.rerun import Rerun
-from tfdistr.replays.tables import alone, cut
+from tfdistr.replays.tables import alone, chosen, cut
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.row_wise import unproved_parts
@@ -228,10 +228,7 @@ def _in_phase(watch: _Watch, phase: str, own: Callable[..., object]) -> Callable
 
 def _guilty_rows(made: Rerun) -> list[int] | None:
     """Return the rows whose loss or gradients are not finite alone, by halving; None for the whole batch."""
-    normal = keras.layers.BatchNormalization
-    mixes = any(isinstance(layer, normal) for layer in tf_internals.all_layers(made.model))
-    if mixes or unproved_parts(made.model):
-        return None
+    count = int(count_examples(made.batch))
 
     def search(first: int, end: int) -> Iterator[int]:
         if _makes_finite_step(made, cut(made.batch, first, end)):
@@ -243,7 +240,27 @@ def _guilty_rows(made: Rerun) -> list[int] | None:
         yield from search(first, middle)
         yield from search(middle, end)
 
-    return list(search(0, int(count_examples(made.batch)))) or None
+    found = list(search(0, count))
+    normal = keras.layers.BatchNormalization
+    mixes = any(isinstance(layer, normal) for layer in tf_internals.all_layers(made.model))
+    if mixes or unproved_parts(made.model):
+        found = _guilty_among_others(made, found, count)
+    return found or None
+
+
+def _guilty_among_others(made: Rerun, found: list[int], count: int) -> list[int]:
+    """Return the rows without which the batch is finite, and with each of which it is not.
+
+    Where rows are used together, a row alone may be not finite though it is none of the cause.
+    """
+
+    def is_finite(rows: list[int]) -> bool:
+        return _makes_finite_step(made, chosen(made.batch, rows))
+
+    rest = [row for row in range(count) if row not in found]
+    if not rest or not is_finite(rest):
+        return []
+    return [row for row in found if not is_finite(sorted([*rest, row]))]
 
 
 def _makes_finite_step(made: Rerun, batch: object) -> bool:

@@ -76,6 +76,11 @@ def cut(value: object, first: int, end: int) -> Any:
     return tf.nest.map_structure(lambda part: None if part is None else part[first:end], value)
 
 
+def chosen(value: object, rows: list[int]) -> Any:
+    """Return chosen rows of a batch."""
+    return tf.nest.map_structure(lambda part: None if part is None else tf.gather(part, rows), value)
+
+
 def _losses(model: keras.Model, x: Any, y: Any, weights: Any) -> tf.Tensor:
     """Return the losses of the rows of a share."""
     count = tf.nest.flatten(x)[0].shape[0]

@@ -61,10 +61,7 @@ def test_layer_operation_and_rows(function: Any, where: str, operation: str, tmp
     found, again = cause(tmp_path, of(function), zeros(33))
     assert (found.where, found.operation) == (where, operation)
     assert found.layer.rstrip("_0123456789") in ("log", "sqrt", "inverse")
-    if operation != "RealDiv":  # a layer of one's own may use the rows together
-        assert [again.rows[row]["index"] for row in found.rows] == [33]
-    else:
-        assert found.rows is None
+    assert [again.rows[row]["index"] for row in found.rows] == [33]
     assert f"{operation} of the layer {found.layer!r}" in str(again)
     assert "Gradient norms of the steps before: " in str(again)
 
@@ -99,8 +96,28 @@ def test_several_rows_are_found_by_halving(tmp_path: Path) -> None:
     assert "Caused by rows 1, 2, 5 of the batch, 9, 10, 13 of the data (counted from 0)." in found.lines
 
 
-def test_a_batch_that_is_normalized_is_named_as_a_whole(tmp_path: Path) -> None:
-    found, _ = cause(tmp_path, of(keras.ops.log, normalized=True), zeros(33))
+def test_a_row_of_a_batch_that_is_normalized(tmp_path: Path) -> None:
+    found, again = cause(tmp_path, of(keras.ops.log, normalized=True), zeros(33))
+    assert (found.where, [again.rows[row]["index"] for row in found.rows]) == ("forward", [33])
+
+
+def normalize(rows: Any) -> Any:
+    """Divide by 0 if there is one row, or if all rows are the same."""
+    return rows / tf.math.reduce_std(rows, axis=0)
+
+
+class Normalizes(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        return normalize(inputs) if self.name == "first" else normalize(keras.ops.log(inputs))
+
+
+def test_rows_that_are_not_finite_only_alone_are_not_named(tmp_path: Path) -> None:
+    found, again = cause(tmp_path, of(Normalizes(name="second")), zeros(33))
+    assert (found.operation, [again.rows[row]["index"] for row in found.rows]) == ("Log", [33])
+
+
+def test_a_batch_is_named_as_a_whole_if_no_row_causes_it(tmp_path: Path) -> None:
+    found, _ = cause(tmp_path, of(Normalizes(name="first")), np.ones_like(X))
     assert (found.where, found.rows) == ("forward", None)
     assert any("whole batch" in line for line in found.lines)
 
