@@ -23,6 +23,7 @@ from tfdistr.replays.step_tensors import (
     parts,
     same_shapes,
     same_uncompiled,
+    same_weights,
 )
 from tfdistr.utils.arguments import check_fraction
 
@@ -34,10 +35,11 @@ class Bisection:
     Attributes:
         run_a: The folder or the URL of the first run.
         run_b: That of the second run.
-        step: The first step whose numbers differ by more than ``tolerance``; None if there is none.
+        step: The first step whose numbers differ by more than ``tolerance``, or whose tensors do; None if
+            there is none.
         compared: Number of steps that both traces have.
         tolerance: The relative difference that was allowed.
-        difference: The relative difference in this step; 0 if there is no such step.
+        difference: The relative difference of the numbers of the first step that shows one; 0 if none does.
         differences: The settings, the data, versions, processors and numbers of workers that differ, by name:
             the value of the first run, and that of the second.
         confirmed: Whether the replays give the numbers of the traces: of the first run, and of the second;
@@ -185,7 +187,36 @@ def bisect_kept(
         "model": model_b or model, "x": x if x_b is None else x_b, "y": y_b,
         "callbacks": callbacks if callbacks_b is None else callbacks_b, **again,
     })  # fmt: skip
-    return _compared(known, one, one.step(step), other, other.step(step), model_b is not None)
+    found = _compared(known, one, one.step(step), other, other.step(step), model_b is not None)
+    if found.reason != "weights" or found.confirmed != (True, True):
+        return found
+    return _earlier(found, one, other, model_b is not None)
+
+
+def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bisection:
+    """Find the step after which weights differ, which the numbers of its trace may not show, by halving.
+
+    The steps after the last checkpoints are searched, as others take long to make again.
+    """
+    last = found.step
+    assert last is not None
+
+    def weights_differ(step: int) -> bool:
+        return not same_weights(a.replay(step), b.replay(step), found.tolerance)
+
+    kept = [each.kept.checkpoints.before(last) for each in (a, b)]
+    first = 1 + max(each.total if each is not None else min(a.kept.trace.steps) - 1 for each in kept)
+    if first == last:
+        return found
+    if weights_differ(first):
+        last = first
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (first, middle) if weights_differ(middle) else (middle, last)
+    in_first = _compared(replace(found, step=first), a, a.step(first), b, b.step(first), other_code)
+    if in_first.tensor is not None:
+        return in_first
+    return _compared(replace(found, step=last), a, a.step(last), b, b.step(last), other_code)
 
 
 def _with_changed_weight(found: Bisection, run: RunAgain, made: Replay) -> Bisection:
@@ -263,27 +294,38 @@ def _compared(
         return replace(found, reason="settings")
     if not all(confirmed):
         run, made = (a, one) if confirmed[1] else (b, other)
-        found = replace(found, reason=_unrepeated(run.kept, found, made.replay, allowed))
+        found = replace(found, reason=_unrepeated(run, found, made.replay, allowed))
         return _with_changed_weight(found, run, made.replay) if any(confirmed) else found
     reason = part.what or "random numbers"
     if part.what == "outputs":
         reason = "random numbers" if part.layer in one.random & other.random else "code"
     elif part.what in ("gradients", "update") and other_code:
-        reason = "kernel" if same_uncompiled(one, other) else "code"
+        reason = "kernel" if same_uncompiled(one, other) and part.by <= ROUNDING else "code"
     elif part.what == "weights" and not same_shapes(one, other):
         reason = "code"
     return replace(found, reason=reason)
 
 
-def _unrepeated(run: KeptRun, found: Bisection, again: Replay, allowed: float) -> str:
+def _unrepeated(run: RunAgain, found: Bisection, again: Replay, allowed: float) -> str:
     """Return the likely reason if a run does not repeat: what differs first in its own step."""
-    step = found.step
-    assert step is not None
+    assert found.step is not None
+    traced, row = run.kept.trace.steps[found.step], again.steps[-1]
     if "kernels" in (found.differences or {}):
         return "kernel"
-    if step - 1 in {start["step"] for start in run.trace.starts}:
-        return "code"  # other code would have differed before, in any other step
-    traced, row = run.trace.steps[step], again.steps[-1]
     if relative(traced.rate, row["learning_rate"]) > allowed:
         return "learning rate"
+    if not _repeats_later(run, found.step, allowed):
+        return "code"
     return "weights" if relative(traced.loss, row["loss"]) > allowed else "gradients"
+
+
+def _repeats_later(run: RunAgain, step: int, allowed: float) -> bool:
+    """Return whether a run repeats from a checkpoint after a step, which was then disturbed once.
+
+    Without such a checkpoint, a step within a training was: other code would have differed before.
+    """
+    last = max(run.kept.trace.steps)
+    kept = run.kept.checkpoints.before(last)
+    if kept is None or kept.total < step:
+        return step - 1 not in {start["step"] for start in run.kept.trace.starts}
+    return run.replay(last).difference <= allowed

@@ -87,6 +87,12 @@ def _weights(what: str, when: str, one: dict[str, Any], other: dict[str, Any]) -
         yield Part(what, f"{name} {when} the step", _by(left, right))
 
 
+def same_weights(one: Replay, other: Replay, tolerance: float) -> bool:
+    """Return whether the weights before two steps are the same."""
+    parts = _weights("weights", "before", one.weights_before, other.weights_before)
+    return all(part.by <= tolerance for part in parts)
+
+
 def same_uncompiled(one: StepAgain, other: StepAgain) -> bool:
     """Return whether two steps give the same bits if their operations run one by one."""
     pairs = zip(one.uncompiled, other.uncompiled, strict=False)

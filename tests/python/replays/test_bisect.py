@@ -210,6 +210,27 @@ def test_the_layer_in_which_two_models_differ(
     assert tensor in found.tensor
 
 
+def constrained() -> keras.Model:
+    """Change the weights after each step, which the numbers of the first step do not show."""
+    made = plain()
+    made.get_layer("hidden").kernel.constraint = keras.constraints.MaxNorm(0.5)
+    return made
+
+
+def test_a_step_whose_numbers_show_nothing_is_found_by_its_weights(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", constrained, epochs=2)
+    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, model_b=constrained)
+    assert (found.step, found.confirmed, found.reason) == (1, (True, True), "code")
+    assert found.tensor.endswith("hidden/kernel after the step")
+
+
+def test_code_that_the_examiner_does_not_know_never_repeats(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", constrained, epochs=2)
+    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since"):
+        found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
+    assert (found.step, found.confirmed, found.reason) == (2, (True, False), "code")
+
+
 def test_what_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="folder or the URL of a run"):
         tfdistr.bisect(run, tmp_path)
