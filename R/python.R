@@ -164,7 +164,8 @@ frame_of <- function(columns) {
   missing <- list(
     log = NA_character_, error = NA_character_, local_steps = NA_integer_, dropped = NA_integer_,
     seconds_per_epoch = NA_real_, examples_per_second = NA_real_, loss = NA_real_, norm = NA_real_,
-    learning_rate = NA_real_, index = NA_integer_
+    learning_rate = NA_real_, index = NA_integer_, step = NA_integer_, difference = NA_real_,
+    reason = NA_character_
   )
   fill <- function(values, name) unlist(lapply(values, `%||%`, missing[[name]] %||% NA)) %||% logical()
   if (!is.null(columns)) as.data.frame(Map(fill, columns, names(columns)), optional = TRUE)

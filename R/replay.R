@@ -1,4 +1,4 @@
-# Steps of a run again, and where two runs part. In Python: replays/.
+# Steps of a run again, where two runs part, and whether a run is what it was. In Python: replays/.
 
 #' Make any step of a run again
 #'
@@ -57,20 +57,27 @@ replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, val
   refuse_dots("replay", ...)
   job <- job_again()
   with_conditions(record = job$errors, {
-    parts <- withr::with_preserve_seed(core(convert = TRUE)$replay_for_r(
-      run, step, job$part(model, "model"),
-      on_seed = set.seed, x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
-      y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
-      validation_data = job$part(validation_data, "validation", function(value, call) {
-        python_validation(value, names(x), call)
-      }),
-      callbacks = job$part(callbacks, "callbacks")
-    ))
+    parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$replay_for_r(
+      run, step, !!!parts_again(job, model, x, y, sample_weight, validation_data, callbacks)
+    )))
   })
   tables <- c("steps", "rows", "gradients", "updates")
   parts[tables] <- lapply(parts[tables], frame_of)
   text <- parts$text
   structure(parts[names(parts) != "text"], text = text, class = "tfdistr_replay")
+}
+
+# The arguments of a call that makes steps of a run again, as the core has them.
+parts_again <- function(job, model, x, y, sample_weight, validation_data, callbacks) {
+  list(
+    model = job$part(model, "model"), on_seed = set.seed,
+    x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
+    y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
+    validation_data = job$part(validation_data, "validation", function(value, call) {
+      python_validation(value, names(x), call)
+    }),
+    callbacks = job$part(callbacks, "callbacks")
+  )
 }
 
 # The job of a call that trains again in this process.
@@ -167,6 +174,71 @@ bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_w
 
 #' @export
 print.tfdistr_bisection <- function(x, ...) {
+  cli::cat_line(attr(x, "text"))
+  invisible(x)
+}
+
+#' Check that the kept files of a run are those of its training
+#'
+#' Each checkpoint has the hashes of the one before, of the trace and of the job: a file that was changed or
+#' exchanged afterwards does not chain. The steps between two kept checkpoints are made again in this process,
+#' as [replay()] makes them, and compared: each step with the trace, and the weights, the state of the
+#' optimizers and the states of random numbers with the next checkpoint. The steps before the first
+#' checkpoint count if it is the first one of the run.
+#'
+#' It is no proof against somebody who owns all files and can compute their hashes again, and it checks only
+#' the steps between checkpoints that are kept: `keep_checkpoints` says how many. Of those that were removed,
+#' the later ones have the hash.
+#'
+#' @inheritParams replay
+#' @param x The data of the run, as for [distributed_fit()].
+#' @param callbacks The callbacks of the run. Those that write do not run.
+#' @param share The share of the intervals to recompute, above 0 and up to 1. The last one is always among
+#'   them, because no later checkpoint has its hash; the others are drawn.
+#' @param seed The seed of the draw; `NULL` for another draw each time, which nobody can foresee.
+#' @param tolerance The relative difference that is allowed. By default 0 for runs with `virtual_workers` or
+#'   on one worker if this machine has the same kind of processor, and otherwise 0.001.
+#' @return A list of class `tfdistr_verification`, whose `print()` shows the findings in a few lines: `run`,
+#'   `agrees`, `steps` (the first and the last one of the trace), `checkpoints` (the steps after which the
+#'   whole checkpoints were saved), `chain` (what does not chain, in words; empty if all is whole),
+#'   `tolerance`, and the data frame `intervals`: `first_step`, `last_step`, `recomputed`, `agrees` (`NA` if
+#'   not recomputed), the largest relative `difference`, the first `step` that differs, and the `reason` why
+#'   the steps could not be made again.
+#' @section Errors: `tfdistr_error_argument` if the run has too few checkpoints, or one process cannot make
+#'   its steps again; see [replay()]. Other data and another model are findings.
+#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
+#' library(keras3)
+#' model <- function() {
+#'   keras_model_sequential() |>
+#'     layer_dense(1) |>
+#'     compile("sgd", "mse")
+#' }
+#' folder <- tempfile()
+#' fit <- distributed_fit(
+#'   model, mtcars[c("wt", "qsec")], mtcars$mpg / 20,
+#'   batch_size = 8, epochs = 2, seed = 1, run_dir = folder, checkpoint_every = "epoch"
+#' )
+#' verify(folder, model, mtcars[c("wt", "qsec")], mtcars$mpg / 20)
+#' @family functions to find out why
+#' @export
+verify <- function(run, model, x, y = NULL, ..., sample_weight = NULL, validation_data = NULL,
+                   callbacks = NULL, share = 1, seed = NULL, tolerance = NULL) {
+  refuse_dots("verify", ...)
+  job <- job_again()
+  with_conditions(record = job$errors, {
+    parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$verify_for_r(
+      run, !!!parts_again(job, model, x, y, sample_weight, validation_data, callbacks),
+      share = share, seed = seed, tolerance = tolerance
+    )))
+  })
+  parts$intervals <- frame_of(parts$intervals)
+  parts$chain <- as.character(parts$chain)
+  text <- parts$text
+  structure(parts[names(parts) != "text"], text = text, class = "tfdistr_verification")
+}
+
+#' @export
+print.tfdistr_verification <- function(x, ...) {
   cli::cat_line(attr(x, "text"))
   invisible(x)
 }

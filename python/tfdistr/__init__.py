@@ -42,6 +42,7 @@ _MODULES = {
     "NotFiniteError": "errors",
     "OneDeviceStrategy": "strategies.mirrored",
     "Bisection": "replays.bisect",
+    "Interval": "replays.verify",
     "PartitionedEmbedding": "parameter_servers.embedding",
     "RayCluster": "clusters.ray.cluster",
     "SlurmCluster": "clusters.slurm.cluster",
@@ -50,6 +51,7 @@ _MODULES = {
     "Task": "rendezvous.config",
     "TfdistrError": "errors",
     "TfdistrWarning": "errors",
+    "Verification": "replays.verify",
     "VersionError": "errors",
     "WarmUp": "training.learning_rate",
     "WorkerContext": "data.order.context",
@@ -85,6 +87,7 @@ _MODULES = {
     "steps_per_epoch": "data.order.steps",
     "stop_warm_workers": "fork_server.servers",
     "tf_config": "rendezvous.config",
+    "verify": "replays.verify",
     "worker_index": "strategies.rank",
     **_ENGINES,
 }
@@ -145,6 +148,9 @@ if TYPE_CHECKING:
     from tfdistr.replays.bisect import bisect as bisect
     from tfdistr.replays.replay import replay as replay
     from tfdistr.replays.result import Replay as Replay
+    from tfdistr.replays.verify import Interval as Interval
+    from tfdistr.replays.verify import Verification as Verification
+    from tfdistr.replays.verify import verify as verify
     from tfdistr.strategies.callbacks import chief_only as chief_only
     from tfdistr.strategies.custom_loop import average_loss as average_loss
     from tfdistr.strategies.custom_loop import distribute as distribute

@@ -105,9 +105,10 @@ NAMES = {
     # compare_strategies()
     "as_model_factory": "training.model_copies.given_model",
     "compare": "compare",
-    # replay() and bisect()
+    # replay(), bisect() and verify()
     "bisect_for_r": "replays.values_for_r",
     "replay_for_r": "replays.values_for_r",
+    "verify_for_r": "replays.values_for_r",
     # expect_same_fit()
     "Probe": "same_fit.probe",
     "plan_same_fit": "same_fit.plan",

@@ -20,7 +20,8 @@ SCHEME = json.loads(Path(__file__).with_name("scheme.json").read_text())
 #: Classes whose objects tfdistr makes, and a layer, whose arguments are those of Keras.
 MADE = {
     "Bisection", "ClusterConfig", "ClusterPlan", "Comparison", "Diagnosis", "FitResult", "LocalCluster",
-    "PartitionedEmbedding", "RayCluster", "Replay", "SlurmCluster", "SshCluster", "Task", "WorkerContext",
+    "Interval", "PartitionedEmbedding", "RayCluster", "Replay", "SlurmCluster", "SshCluster", "Task",
+    "Verification", "WorkerContext",
 }  # fmt: skip
 CLUSTERS = (tfdistr.local_cluster, tfdistr.ssh_cluster, tfdistr.slurm_cluster, tfdistr.ray_cluster)
 

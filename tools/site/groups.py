@@ -21,7 +21,7 @@ GROUPS = {
         "FitResult", "Comparison", "trained_model", "evaluate", "predict.tfdistr_fit", "summary.tfdistr_fit",
         "tidy.tfdistr_fit",
     ),
-    "Find out why": ("replay", "bisect", "Replay", "Bisection"),
+    "Find out why": ("replay", "bisect", "verify", "Replay", "Bisection", "Verification", "Interval"),
     "Strategies and loops": (
         "multi_worker_mirrored", "mirrored", "one_device", "parameter_server", "model_parallel",
         "make_strategy", "multi_worker_mirrored_strategy", "MultiWorkerMirroredStrategy", "MirroredStrategy",

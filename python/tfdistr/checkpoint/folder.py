@@ -72,6 +72,7 @@ class Checkpoint:
         job: Id of the run.
         total: Number of steps over all epochs.
         notes: Any JSON value.
+        checksum: The checksum of its file, if it was read from one.
     """
 
     job: str
@@ -79,6 +80,7 @@ class Checkpoint:
     total: int
     notes: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
+    checksum: str | None = None
 
 
 class CheckpointFolder:
@@ -221,10 +223,17 @@ def read(path: Path, job: str = "") -> Checkpoint:
         raise _refused(path, f"its checksum is right, but not its header: {reason}") from error
     if job and header["job"] != job:
         raise _refused(path, "it is of another run")
-    position = Position(*header["position"])
+    position, checksum = Position(*header["position"]), view[-_CHECKSUM:].hex()
     if _position(path) not in (None, position):
         raise _refused(path, f"it is of {position}, and has the name of another one")
-    return Checkpoint(header["job"], position, header["total"], header["notes"], arrays)
+    return Checkpoint(header["job"], position, header["total"], header["notes"], arrays, checksum)
+
+
+def checksum_of(path: Path) -> str:
+    """Return the checksum of the checkpoint in a file, which is at its end."""
+    with open(path, "rb") as file:
+        file.seek(-_CHECKSUM, os.SEEK_END)
+        return file.read().hex()
 
 
 def _arrays(kinds: list[Any], data: memoryview) -> dict[str, Array]:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from keras.callbacks import Callback
 
+from tfdistr.checkpoint.chain import LINK, Chain
 from tfdistr.checkpoint.folder import STOP, Array, Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.preemption import Preemption, stopped
 from tfdistr.checkpoint.python_state import (
@@ -257,17 +258,19 @@ class CheckpointManager:
             known = zip(variables_of(model), values, strict=True)
             finite = all(all_finite(value) for variable, value in known if variable.name in weights)
             common: dict[str, Any] = {"workers": self._workers, "model": self._parts, "finite": finite}
+            common[LINK] = self._chain.link()
             if self._kernels is not None:
                 common["kernels"] = self._kernels
-            self._folder.save(
-                Checkpoint(self._folder.job, position, self.schedule.total + done, common, arrays=gathered)
-            )
+            total = self.schedule.total + done
+            saved = self._folder.save(Checkpoint(self._folder.job, position, total, common, gathered))
+            self._chain.saved(saved)
         self.schedule.note_saved(done)
         seconds = time.monotonic() - began
         self._on_event("checkpoint", epoch=position.epoch, step=position.step, seconds=seconds)
 
     def _load(self) -> LoadedCheckpoint | None:
         newest = self._folder.newest() if self._is_chief else None
+        self._chain = Chain(self._folder.path.parent, newest)
         header = {"position": newest.position, "total": newest.total, **newest.notes} if newest else None
         own = dict(newest.arrays) if newest else None
         text, arrays = share(self._collectives, own, json.dumps(header))

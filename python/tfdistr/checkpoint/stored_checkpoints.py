@@ -147,15 +147,18 @@ class StoredCheckpoints:
                 partial.unlink(missing_ok=True)
         return None
 
-    def fetch_all(self, folder: CheckpointFolder) -> None:
-        """Download all complete checkpoints into a folder; those that are refused are left out."""
+    def fetch_all(self, folder: CheckpointFolder) -> list[str]:
+        """Download all complete checkpoints into a folder; return why others were refused."""
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refused = []
         for found in complete(self._store.names()):
             try:
                 self._take(found, folder.path_of(found.position), folder.job)
             except CheckpointError as error:
                 folder.path_of(found.position).unlink(missing_ok=True)
                 log.warning("%s It is left out.", str(error).replace("\n", " "))
+                refused.append(str(error.received).rstrip("."))
+        return refused
 
     def _take(self, wanted: Complete, file: Path, job: str) -> None:
         mark = _parsed(self._store.read(wanted.mark))

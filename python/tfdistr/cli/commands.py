@@ -1,4 +1,4 @@
-"""The commands ``tfdistr run``, ``tfdistr test``, ``tfdistr replay`` and ``tfdistr kubernetes``."""
+"""The commands ``tfdistr run``, ``tfdistr test``, ``replay``, ``verify`` and ``kubernetes``."""
 
 from __future__ import annotations
 
@@ -67,6 +67,9 @@ def add_commands(commands: Commands) -> None:
     add_command(commands, "test", words, _test, Workers, _TEST)
     words = "make a step of a run again"
     replay.add_arguments(add_command(commands, "replay", words, replay.run, text=replay.TEXT))
+    words = "check that the files of a run are those of its training"
+    parser = add_command(commands, "verify", words, replay.run_verify, text=replay.TEXT_OF_VERIFY)
+    replay.add_arguments_of_verify(parser)
     _add_kubernetes(commands)
 
 

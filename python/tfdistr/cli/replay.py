@@ -1,4 +1,4 @@
-"""The command ``tfdistr replay``."""
+"""The commands ``tfdistr replay`` and ``tfdistr verify``."""
 
 from __future__ import annotations
 
@@ -18,24 +18,61 @@ defines the functions of the run: `model()`, and `data()`, which returns x or (x
 """
 
 
+#: The description of ``tfdistr verify``.
+TEXT_OF_VERIFY = """\
+Check that the kept files of a run are those of its training: that its checkpoints chain, and that the steps
+between them give the same numbers again, in this process. The exit status is 0 if they do, and 1 if not. The
+script is as that of `tfdistr replay`. This is no proof against somebody who owns all files.
+
+  tfdistr verify my_run train.py
+  tfdistr verify s3://bucket/run train.py --share 0.1    # a tenth of the intervals, and always the last one
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("folder", metavar="RUN", help="the folder or the URL of the run")
-    parser.add_argument("script", help="a file of Python that defines model() and data()")
+    """Add the arguments of ``tfdistr replay``."""
+    _add_run(parser)
     parser.add_argument("--step", required=True, help='the number of the step, or "nan"')
 
 
+def add_arguments_of_verify(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``tfdistr verify``."""
+    _add_run(parser)
+    parser.add_argument("--share", type=float, help="the share of the intervals to recompute; default: 1")
+    parser.add_argument("--seed", type=int, help="the seed of their draw")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="RUN", help="the folder or the URL of the run")
+    parser.add_argument("script", help="a file of Python that defines model() and data()")
+
+
 def run(parsed: argparse.Namespace) -> int:
-    """Run the command."""
+    """Run ``tfdistr replay``."""
     from tfdistr.replays.replay import replay
 
-    defined = _functions(parsed.script)
+    step = int(parsed.step) if parsed.step.isdecimal() else parsed.step
+    print(replay(parsed.folder, step, **_of_run(parsed.script)), flush=True)
+    return 0
+
+
+def run_verify(parsed: argparse.Namespace) -> int:
+    """Run ``tfdistr verify``."""
+    from tfdistr.replays.verify import verify
+
+    options = {name: value for name, value in vars(parsed).items() if name in ("share", "seed")}
+    found = verify(parsed.folder, **_of_run(parsed.script), **options)
+    print(found, flush=True)
+    return 0 if found.agrees else 1
+
+
+def _of_run(script: str) -> dict[str, Any]:
+    """Return the model function, the data and the callbacks that a script defines."""
+    defined = _functions(script)
     data = defined["data"]()
     x, *more = data if isinstance(data, tuple) else (data,)
-    step = int(parsed.step) if parsed.step.isdecimal() else parsed.step
-    callbacks = defined.get("callbacks")
-    print(replay(parsed.folder, step, defined["model"], x, *more, callbacks=callbacks), flush=True)
-    return 0
+    parts = dict(zip(("y", "sample_weight"), more, strict=False))
+    return {"model": defined["model"], "x": x, **parts, "callbacks": defined.get("callbacks")}
 
 
 def _functions(script: str) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The steps of a run again: ``replay()`` and ``bisect()``. The module is not called as the function is."""
+"""The steps of a run again: ``replay()``, ``bisect()`` and ``verify()``, in modules of other names."""

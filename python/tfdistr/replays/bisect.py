@@ -229,15 +229,9 @@ def _with_changed_weight(found: Bisection, run: RunAgain, made: Replay) -> Bisec
     return replace(found, tensor=part.name, by=part.by) if part.by else found
 
 
-def _exactly(run: KeptRun) -> Any:
-    """Return what must be the same for the same bits; None if they depend on the number of workers."""
-    workers = {start["workers"] for start in run.trace.starts}
-    return run.job["virtual_workers"] or ("one worker" if workers == {1} else None)
-
-
 def _tolerance(a: KeptRun, b: KeptRun) -> float:
     kernels = {start["kernels"] for run in (a, b) for start in run.trace.starts}
-    same = _exactly(a) is not None and _exactly(a) == _exactly(b) and len(kernels) == 1
+    same = a.exactly is not None and a.exactly == b.exactly and len(kernels) == 1
     return 0.0 if same else ROUNDING
 
 
@@ -282,7 +276,7 @@ def _compared(
     found: Bisection, a: RunAgain, one: StepAgain, b: RunAgain, other: StepAgain, other_code: bool
 ) -> Bisection:
     """Add what the replays show."""
-    allowed = max(found.tolerance, 0.0 if _exactly(a.kept) and _exactly(b.kept) else ROUNDING)
+    allowed = max(found.tolerance, 0.0 if a.kept.exactly and b.kept.exactly else ROUNDING)
     confirmed = (one.replay.difference <= allowed, other.replay.difference <= allowed)
     part = next((part for part in parts(one, other) if part.by > found.tolerance), Part("", "", 0.0))
     indices = [one.replay.rows[row]["index"] for row in part.rows or []]

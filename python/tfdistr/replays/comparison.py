@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from tfdistr.checkpoint.trace import TracedStep
 
 #: The relative difference that other kernels, or another number of workers, may make in a step.
@@ -39,3 +41,22 @@ def first_difference(
 def largest_difference(made: Iterable[TracedStep], traced: Mapping[int, TracedStep]) -> float:
     """Return the largest difference of steps from those of a trace."""
     return max((difference(step, traced[step.step]) for step in made if step.step in traced), default=0.0)
+
+
+def array_difference(one: object, other: object) -> float:
+    """Return the largest difference of two arrays, relative to their largest finite number.
+
+    It is infinite if only one of them is finite somewhere.
+    """
+    one, other = np.asarray(one), np.asarray(other)
+    if one.shape != other.shape:
+        return np.inf
+    if one.dtype.kind not in "fiub":
+        return float((one != other).any())
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(one) & np.isfinite(other)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return np.inf
+    one, other = one[finite], other[finite]
+    size = max(np.max(np.abs(one), initial=0.0), np.max(np.abs(other), initial=0.0)) or 1.0
+    return float(np.max(np.abs(one - other), initial=0.0) / size)

@@ -23,6 +23,8 @@ from tfdistr.training.trained_model import split_callbacks
 
 log = logging.getLogger("tfdistr")
 
+#: The message of the error that the data is other data.
+OTHER_DATA = "The data of a replay must be that of the run."
 #: The values of a run that are arguments of ``distributed_fit()``.
 _ARGUMENTS = (
     "batch_size", "steps_per_epoch", "validation_steps", "validation_batch_size", "initial_epoch", "seed",
@@ -68,7 +70,7 @@ def _check_data(run: KeptRun, job: Job, step: int) -> None:
         differs = f"arrays with the digest {now}, where those of the run have {made}"
     if differs is not None:
         raise ArgumentError(
-            "The data of a replay must be that of the run.",
+            OTHER_DATA,
             received=differs,
             fix="Pass the `x`, `y` and `sample_weight` with which the run was trained.",
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,20 @@ class KeptRun:
         job: The values of the job that stay the same, from ``run.json``.
         trace: The trace of its steps.
         checkpoints: The folder of its checkpoints.
+        refused: Why checkpoints in a store were left out.
     """
 
     place: str
     job: dict[str, Any]
     trace: Trace
     checkpoints: CheckpointFolder
+    refused: Sequence[str] = ()
+
+    @property
+    def exactly(self) -> Any:
+        """What must be the same for the same bits; None if they depend on the number of workers."""
+        workers = {start["workers"] for start in self.trace.starts}
+        return self.job["virtual_workers"] or ("one worker" if workers == {1} else None)
 
     def check_step(self, step: Any) -> int:
         """Return the number of a step that the trace has; "nan" is the first one that is not finite."""
@@ -77,20 +85,21 @@ def open_kept(run: Any) -> Iterator[KeptRun]:
         yield _read(Path(run).expanduser(), str(run))
         return
     with tempfile.TemporaryDirectory(prefix="tfdistr-") as copy:
-        _fetch(run, Path(copy))
-        yield _read(Path(copy), run)
+        refused = _fetch(run, Path(copy))
+        yield replace(_read(Path(copy), run), refused=refused)
 
 
-def _fetch(url: str, folder: Path) -> None:
+def _fetch(url: str, folder: Path) -> list[str]:
     store = Store(url)
     claim = Claim(store)
     try:
         if StoredDocuments(store, claim).fetch(folder, JOB):
             store.download(TRACE, folder / TRACE)
             read("run", (folder / DESCRIPTION).read_bytes())  # others could have changed it
-            StoredCheckpoints(store, claim).fetch_all(checkpoints(folder))
+            return StoredCheckpoints(store, claim).fetch_all(checkpoints(folder))
     except StoreError as error:
         raise unreachable(store.url, error) from error
+    return []
 
 
 def _read(run_dir: Path, place: str) -> KeptRun:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tfdistr.checkpoint.folder import Checkpoint, Position
 from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.checkpoint.variables import other_model
 from tfdistr.errors import ArgumentError
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     import keras
 
 log = logging.getLogger("tfdistr")
+
+#: The message of the error that the model, or the checkpoint, is another one.
+OTHER_MODEL = "The model of a replay must be that of the run."
 
 
 def replay(
@@ -122,6 +126,21 @@ def remake(
     run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
 ) -> tuple[Rerun, int]:
     """Return a step of an opened run, made again, and the number of its shares."""
+    made, shares = made_again(run, step, run.checkpoints.before(step), model, on_seed, None, **data)
+    _warn_of_difference(run, made)
+    return made, shares
+
+
+def made_again(
+    run: KeptRun,
+    step: int,
+    checkpoint: Checkpoint | None,
+    model: object,
+    on_seed: Callable[[int], object],
+    end: Position | None,
+    **data: object,
+) -> tuple[Rerun, int]:
+    """Make the steps of a run from a checkpoint on; see ``rerun``. Also return the shares of a batch."""
     job = job_of(run, model, step, **data)
     strategy, shares = strategy_of(run, job, step)
 
@@ -129,20 +148,18 @@ def remake(
         check_emulation(model, strategy, job, shares)
         check_callbacks(job, states)
 
-    checkpoint, callbacks = run.checkpoints.before(step), callbacks_of(job)
+    callbacks = callbacks_of(job)
     defer_sigint(on_seed)(seed_of_r(job.seed))
     try:
-        made = rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks, check)
+        return rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks, check, end), shares
     except ArgumentError as error:
         if error.message != other_model("").message:
             raise
         raise ArgumentError(
-            "The model of a replay must be that of the run.",
+            OTHER_MODEL,
             received=str(error.received),
             fix="Pass the `model` function with which the run was trained.",
         ) from error
-    _warn_of_difference(run, made)
-    return made, shares
 
 
 def _warn_of_difference(run: KeptRun, made: Rerun) -> None:

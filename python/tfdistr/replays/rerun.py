@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.folder import Array, Checkpoint, CheckpointFolder
+from tfdistr.checkpoint.folder import Array, Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.checkpoint.schedule import Schedule
@@ -111,14 +111,22 @@ class _Until(Schedule):
 
 
 class _Rewound(CheckpointManager):
-    """Restores a checkpoint, and saves none."""
+    """Restores a checkpoint, and saves none; the rerun ends where the one at ``end`` would be saved."""
 
-    def after_steps(self, *arguments: object, **named: object) -> None:
-        """Do nothing."""
+    end: Position | None = None
+
+    def after_steps(
+        self, model: keras.Model, callbacks: Sequence[object], epoch: int, done: int, logs: object = None
+    ) -> None:
+        """End here, or do nothing."""
+        if self.end == (epoch, done):
+            raise _Reached
 
     def after_epoch(self, model: keras.Model, callbacks: Sequence[object], epoch: int, done: int) -> None:
-        """Count the steps."""
+        """Count the steps, and end here if this is the end."""
         self.schedule.total += done
+        if self.end == (epoch + 1, 0):
+            raise _Reached
 
 
 class _Gradients(StepTrace):
@@ -180,11 +188,14 @@ def rerun(
     step: int,
     callbacks: Sequence[keras.callbacks.Callback],
     check: Callable[[keras.Model, Sequence[str]], None],
+    end: Position | None = None,
 ) -> Rerun:
     """Make the steps of a run from a checkpoint to ``step``, as ``train`` makes them.
 
     Args:
         check: Called with the model and the names of the states of callbacks; it may refuse them.
+        end: The position of the checkpoint that is saved after ``step``: the rerun ends where the training
+            has saved it, which is after the callbacks of an epoch. None: it ends with the step.
     """
     strategy.gradient_dtype = job.gradient_dtype
     begin_with_seed(job.functions, job.seed)
@@ -196,6 +207,7 @@ def rerun(
         _OneCheckpoint(folder, checkpoint), "epoch", Preemption(active=False), parts=parts_of_run(model),
         kernels=describe_kernels(), others=strategy.variables_beside(),
     )  # fmt: skip
+    manager.end = end
     reader = Reader(job, strategy)
     data = training_data(job, reader, manager, of_known_size=False)
     strategy.prepare(model, data)
@@ -210,7 +222,7 @@ def rerun(
         result.before = values_of(result.variables)
 
     def made(done: int, logs: object) -> None:
-        if manager.schedule.total + done >= step:
+        if manager.schedule.total + done >= step + (end is not None):
             raise _Reached
 
     manager.schedule = _Until(manager.schedule, manager.start.step, step, before)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import Array
-from tfdistr.replays.comparison import relative
+from tfdistr.replays.comparison import array_difference, relative
 from tfdistr.replays.explain import tensors_of
 from tfdistr.replays.kept_run import KeptRun
 from tfdistr.replays.replay import remake, replay_of, result_of
@@ -69,13 +69,20 @@ def parts(one: StepAgain, other: StepAgain) -> Iterator[Part]:
     a, b = one.replay, other.replay
     inputs = zip(keras.tree.flatten(a.inputs), keras.tree.flatten(b.inputs), strict=False)
     for number, (left, right) in enumerate(inputs):
-        yield Part("data", f"the rows of part {number} of the batch", _by(left, right), _rows(left, right))
+        yield Part(
+            "data",
+            f"the rows of part {number} of the batch",
+            array_difference(left, right),
+            _rows(left, right),
+        )
     yield from _weights("weights", "before", a.weights_before, b.weights_before)
     rates = [[row["learning_rate"] for row in each.steps][-1] for each in (a, b)]
     yield Part("learning rate", "the learning rate", relative(*rates))
     for (layer, left), (_, right) in zip(one.uncompiled, other.uncompiled, strict=False):
         if layer:
-            yield Part("outputs", f"an output of the layer {layer}", _by(left, right), layer=layer)
+            yield Part(
+                "outputs", f"an output of the layer {layer}", array_difference(left, right), layer=layer
+            )
     for one_row, other_row in zip(reversed(a.gradients), reversed(b.gradients), strict=False):
         by = relative(one_row["norm"], other_row["norm"])
         yield Part("gradients", f"the gradient of {one_row['layer']}/{one_row['weight']}", by)
@@ -84,7 +91,7 @@ def parts(one: StepAgain, other: StepAgain) -> Iterator[Part]:
 
 def _weights(what: str, when: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[Part]:
     for (name, left), right in zip(one.items(), other.values(), strict=False):
-        yield Part(what, f"{name} {when} the step", _by(left, right))
+        yield Part(what, f"{name} {when} the step", array_difference(left, right))
 
 
 def same_weights(one: Replay, other: Replay, tolerance: float) -> bool:
@@ -96,7 +103,7 @@ def same_weights(one: Replay, other: Replay, tolerance: float) -> bool:
 def same_uncompiled(one: StepAgain, other: StepAgain) -> bool:
     """Return whether two steps give the same bits if their operations run one by one."""
     pairs = zip(one.uncompiled, other.uncompiled, strict=False)
-    same = all(_by(left, right) == 0.0 for (_, left), (_, right) in pairs)
+    same = all(array_difference(left, right) == 0.0 for (_, left), (_, right) in pairs)
     return same and len(one.uncompiled) == len(other.uncompiled)
 
 
@@ -119,22 +126,3 @@ def _rows(one: object, other: object) -> list[int] | None:
     same = (one == other) | ((one != one) & (other != other))
     odd: list[int] = np.flatnonzero(~same.reshape(len(one), -1).all(axis=1)).tolist()
     return odd
-
-
-def _by(one: object, other: object) -> float:
-    """Return the largest difference of two arrays, relative to their largest finite number.
-
-    It is infinite if only one of them is finite somewhere.
-    """
-    one, other = np.asarray(one), np.asarray(other)
-    if one.shape != other.shape:
-        return np.inf
-    if one.dtype.kind not in "fiub":
-        return float((one != other).any())
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    finite = np.isfinite(one) & np.isfinite(other)
-    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
-        return np.inf
-    one, other = one[finite], other[finite]
-    size = max(np.max(np.abs(one), initial=0.0), np.max(np.abs(other), initial=0.0)) or 1.0
-    return float(np.max(np.abs(one - other), initial=0.0) / size)

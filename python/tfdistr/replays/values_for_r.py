@@ -1,4 +1,4 @@
-"""Replays and bisections for R: columns for data frames, R arrays, and text in R's words."""
+"""Replays, bisections and verifications for R: columns for data frames, R arrays, and text in R's words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tfdistr.replays.bisect import bisect_kept
 from tfdistr.replays.kept_run import open_kept
 from tfdistr.replays.replay import replay_step
 from tfdistr.replays.result import TABLES, Replay, Table
+from tfdistr.replays.verify import verify_kept
 
 # R counts rows from 1.
 _FROM_ZERO = {"row", "index"}
@@ -45,6 +46,17 @@ def bisect_for_r(
     return {
         **vars(found), "differences": differences, "confirmed": confirmed,
         "rows": _from_one(found.rows), "indices": _from_one(found.indices),
+        "text": in_r(str(found)).splitlines(),
+    }  # fmt: skip
+
+
+def verify_for_r(run: Any, model: Any, on_seed: Callable[[int], object], **arguments: Any) -> dict[str, Any]:
+    """Return the parts of a verification."""
+    with open_kept(run) as kept:
+        found = verify_kept(kept, on_seed, model=model, **arguments)
+    return {
+        **vars(found), "agrees": found.agrees, "steps": list(found.steps),
+        "intervals": _columns([vars(each) for each in found.intervals]),
         "text": in_r(str(found)).splitlines(),
     }  # fmt: skip
 
