@@ -111,7 +111,7 @@ plot.tfdistr_replay <- function(x, ...) {
 #'
 #' For two runs that should be the same. Their traces are compared. With `model` and `x`, the first step that
 #' differs is replayed from the checkpoints of both runs, and the replays are compared: rows, weights,
-#' outputs of layers, gradients, updates.
+#' outputs of layers, gradients, updates. If no number differs and `tolerance` is 0, the last step is.
 #'
 #' @inheritParams replay
 #' @param run_a The folder or the URL of a run, as for [replay()].

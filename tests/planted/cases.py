@@ -160,10 +160,21 @@ GRADIENTS = [
 CHECKPOINTS = [
     Case("torn checkpoint", "dense", Found(None, "it is torn"), by="replay",
          after=functools.partial(plants.tear_checkpoint, at=-2)),
-    Case("two checkpoints swapped", "cnn", Found(None, "it is of epoch 2, step 8"), 2, 2, by="replay",
-         after=functools.partial(plants.swap_checkpoints, one=0, other=-2)),
-    Case("two checkpoints swapped, then resumed", "dense", Found(None, "it is of epoch 1, step 4"),
+    Case("two checkpoints swapped", "cnn", Found(None, "it is the checkpoint at epoch 2, step 8"), 2, 2,
+         by="replay", after=functools.partial(plants.swap_checkpoints, one=0, other=-2)),
+    Case("two checkpoints swapped, then resumed", "dense",
+         Found(None, "it is the checkpoint at epoch 1, step 4"),
          by="training", resumed=True, after=plants.swap_checkpoints),
+    Case("bit of a weight in a checkpoint of a complete run", "dense", Found(12, "steps 9 to 12 differ"),
+         by="verify", after=functools.partial(plants.flip_checkpoint, shape=(4, 8), at=2)),
+    Case("bit of a weight in a checkpoint of a complete run", "cnn", Found(16, "steps 13 to 16 differ"), 2, 2,
+         by="verify", after=functools.partial(plants.flip_checkpoint, shape=(3, 3, 1, 4), at=3)),
+    Case("bit of a weight in the last checkpoint", "lstm", Found(24, "steps 21 to 24 differ"),
+         by="verify", after=functools.partial(plants.flip_checkpoint, shape=(3, 16))),
+    Case("two checkpoints swapped", "attention", Found(None, "it is the checkpoint at epoch 2, step 4"),
+         by="verify", after=functools.partial(plants.swap_checkpoints, one=1, other=3)),
+    Case("number of a step in the trace", "dense", Found(6, "steps 5 to 8 differ"), 2, 2,
+         by="verify", after=functools.partial(plants.change_trace, step=6)),
 ]  # fmt: skip
 
 DATA_FAULTS = [
@@ -183,7 +194,7 @@ DATA_FAULTS = [
 ]  # fmt: skip
 
 SETTINGS = [
-    Case("seed", "dense", Found(1, "settings", "hidden"), other={"seed": 2}, knows="data"),
+    Case("seed", "dense", Found(1, "settings"), other={"seed": 2}),
     Case("shuffle", "lstm", Found(1, "settings"), 2, 2, other={"shuffle": False}),
     Case("class_weight", "cnn", Found(1, "settings"), 2, other={"class_weight": {0: 1.0, 1: 1.5}}),
     Case("batch_size", "attention", Found(1, "settings"), other={"batch_size": 16}),
@@ -197,6 +208,8 @@ MODELS_OF_OTHERS = [
          knows="model"),
     Case("seed of an initializer", "dense", Found(1, "weights", "out"), 2,
          both={"model": {"seed": 1}}, other={"model": {"seed": 2}}, knows="model"),
+    Case("momentum of batch normalization", "normal", Found(1, "code", "normal"), knows="model",
+         other={"model": {"momentum": 0.8}}),
     Case("seed of a dropout", "dense", Found(1, "random numbers", "drop"), knows="model",
          both={"model": {"drop": 1}}, other={"model": {"drop": 2}}),
     Case("seed of a dropout", "dense", Found(1, "random numbers", "drop"), 2, 2, knows="model",

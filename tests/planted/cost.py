@@ -78,7 +78,7 @@ def measure(virtual: int | None, make: Any, folder: Path) -> tuple[float, float]
 
 def cost() -> str:
     """Return the table."""
-    kinds = {"CNN": (None, cnn), "CNN, 2 virtual workers": (2, cnn), "dense": (None, dense)}
+    kinds = {"CNN": (None, cnn), "CNN, two virtual workers": (2, cnn), "dense": (None, dense)}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for _ in range(ROUNDS):
         for name, (virtual, make) in kinds.items():
@@ -87,10 +87,10 @@ def cost() -> str:
     rows = []
     for name, times in found.items():
         ratios = sorted(again / first for first, again in times)
-        first, again = (statistics.median(each) for each in zip(*times, strict=True))
-        rows.append((name, f"{first:.2f}", f"{again:.2f}", f"{statistics.median(ratios):.2f}",
-                     f"{ratios[0]:.2f} to {ratios[-1]:.2f}"))  # fmt: skip
-    return table(("model", "training, ms", "replay, ms", "times", "of single rounds"), rows)
+        first, again = (f"{statistics.median(each):.2f}" for each in zip(*times, strict=True))
+        rounds = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        rows.append((name, f"{statistics.median(ratios):.2f}", rounds, first, again))
+    return table(("model", "replay / training", "of single rounds", "training, ms", "replay, ms"), rows)
 
 
 if __name__ == "__main__":

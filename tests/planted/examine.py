@@ -150,8 +150,22 @@ def _replay(case: Case, runs: Runs) -> Found | None:
     return None
 
 
+def _verify(case: Case, runs: Runs) -> Found:
+    """Verify the whole run: the first steps that differ, or what does not chain."""
+    given = case.arguments(other=True)
+    found = tfdistr.verify(runs.faulty(case), given["model"], given["x"], given["y"], share=1.0)
+    odd = next((each for each in found.intervals if each.agrees is False), None)
+    if odd is not None:
+        return Found(odd.step, f"steps {odd.first_step} to {odd.last_step} differ")
+    if not found.chain:
+        return NOTHING
+    match = re.search(case.finds.reason or "$.", found.chain[0])
+    return Found(None, match[0] if match else found.chain[0])
+
+
 def _training(case: Case, runs: Runs) -> None:
     runs.faulty(case)
 
 
-_WAYS = {"nan": _nan, "bisect": _bisect, "pair": _pair, "replay": _replay, "training": _training}
+_WAYS = {"nan": _nan, "bisect": _bisect, "pair": _pair, "replay": _replay, "training": _training,
+         "verify": _verify}  # fmt: skip

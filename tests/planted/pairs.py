@@ -12,10 +12,7 @@ from nets import DATA, OwnStep
 import tfdistr
 
 _pair = functools.partial(Case, finds=NOTHING, by="pair")
-SHARES = {"virtual_workers": 4}
 RESTARTS = {"failures": tfdistr.on_failure(max_restarts=1), "in_cluster": True}
-
-
 PAIRS = [
     _pair("1 and 2 workers", "dense", other={"workers": 2}),
     _pair("1 and 3 workers", "attention", other={"workers": 3}),
@@ -40,4 +37,6 @@ PAIRS = [
           both={"model": {"kind": OwnStep}}),
     _pair("a pipeline on 1 and 2 workers", "dense", virtual=2, other={"workers": 2},
           both={"x": from_file(*DATA["dense"]), "y": None, "batch_size": None}),
+    _pair("verified", "dense", by="verify"),
+    _pair("verified", "cnn", workers=3, virtual=3, by="verify"),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdistr.checkpoint.folder import checkpoint_folder, checkpoints, read
+from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder, read
+from tfdistr.checkpoint.trace import TRACE
 
 #: What a callback does to a model.
 Change = Callable[[keras.Model], None]
@@ -71,12 +73,12 @@ def flipped(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def flip_checkpoint(run: Path, shape: tuple[int, ...], at: int = -1) -> None:
     """Flip a bit of the first weight of a shape in a checkpoint, whose checksum is right again."""
-    folder = checkpoints(run)
-    path = folder.path_of(folder.positions()[at])
+    path = _files(run)[at]
     found = read(path)
     name = next(name for name, value in found.arrays.items() if value.shape == shape)
     changed = {**found.arrays, name: flipped(np.array(found.arrays[name]))}
-    folder.save(dataclasses.replace(found, arrays=changed))
+    beside = CheckpointFolder(run.with_suffix(".beside"))
+    beside.save(dataclasses.replace(found, arrays=changed)).replace(path)
 
 
 def tear_checkpoint(run: Path, at: int = -1) -> None:
@@ -100,3 +102,13 @@ def checkpoint_of(other: Path, run: Path, at: int = -1) -> None:
 
 def _files(run: Path) -> list[Path]:
     return sorted(checkpoint_folder(run).glob("*.checkpoint"))
+
+
+def change_trace(run: Path, step: int) -> None:
+    """Halve the loss of a step in the trace."""
+    path = run / TRACE
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line.get("step") == step:
+            line["loss"] /= 2
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))

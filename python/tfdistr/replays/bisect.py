@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from tfdistr.checkpoint.chain import LINK, read_chain
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
 from tfdistr.replays.explain import of_rows
@@ -108,7 +109,7 @@ def bisect(
 
     For two runs that should be the same. Their traces are compared. With ``model`` and ``x``, the first step
     that differs is replayed from the checkpoints of both runs, and the replays are compared: rows, weights,
-    outputs of layers, gradients, updates.
+    outputs of layers, gradients, updates. If no number differs and ``tolerance`` is 0, the last step is.
 
     Args:
         run_a: The folder or the URL of a run, as for ``replay()``.
@@ -173,9 +174,11 @@ def bisect_kept(
             f"{min(b.trace.steps)} on",
             fix="Pass two runs of the same training.",
         )
-    step = first_difference(a.trace.steps, b.trace.steps, allowed)
-    if step is None:
-        return Bisection(a.place, b.place, None, len(common), allowed)
+    shown = first_difference(a.trace.steps, b.trace.steps, allowed)
+    agreeing = Bisection(a.place, b.place, None, len(common), allowed)
+    if shown is None and (model is None or allowed > 0.0):
+        return agreeing
+    step = common[-1] if shown is None else shown  # weights may differ though no number shows it
     by = difference(a.trace.steps[step], b.trace.steps[step])
     known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
     if model is None:
@@ -188,25 +191,22 @@ def bisect_kept(
         "callbacks": callbacks if callbacks_b is None else callbacks_b, **again,
     })  # fmt: skip
     found = _compared(known, one, one.step(step), other, other.step(step), model_b is not None)
+    if shown is None and found.tensor is None:
+        return agreeing
     if found.reason != "weights" or found.confirmed != (True, True):
         return found
     return _earlier(found, one, other, model_b is not None)
 
 
 def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bisection:
-    """Find the step after which weights differ, which the numbers of its trace may not show, by halving.
-
-    The steps after the last checkpoints are searched, as others take long to make again.
-    """
-    last = found.step
+    """Find the step after which weights differ, which the numbers of its trace may not show, by halving."""
+    first, last = max(_first_kept(a.kept), _first_kept(b.kept)), found.step
     assert last is not None
 
     def weights_differ(step: int) -> bool:
         return not same_weights(a.replay(step), b.replay(step), found.tolerance)
 
-    kept = [each.kept.checkpoints.before(last) for each in (a, b)]
-    first = 1 + max(each.total if each is not None else min(a.kept.trace.steps) - 1 for each in kept)
-    if first == last:
+    if first >= last:
         return found
     if weights_differ(first):
         last = first
@@ -217,6 +217,14 @@ def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bi
     if in_first.tensor is not None:
         return in_first
     return _compared(replace(found, step=last), a, a.step(last), b, b.step(last), other_code)
+
+
+def _first_kept(run: KeptRun) -> int:
+    """Return the first step with a kept state before it: to make the steps before again takes long."""
+    kept, _ = read_chain(run.checkpoints)
+    if kept and kept[0].notes.get(LINK, {}).get("number") != 1:
+        return kept[0].total + 1
+    return min(run.trace.steps)
 
 
 def _with_changed_weight(found: Bisection, run: RunAgain, made: Replay) -> Bisection:

@@ -101,7 +101,7 @@ def test_a_checkpoint_with_the_name_of_another_one_is_left_out(tmp_path, caplog)
     one, other = folder.save(checkpoint(1)), folder.save(checkpoint(2))
     other.write_bytes(one.read_bytes())
     assert folder.newest().position == (1, 0)
-    assert f"{other}: it is of epoch 2, step 0, and has the name of another one." in caplog.text
+    assert f"{other}: it is the checkpoint at epoch 2, step 0, not at epoch 3, step 0." in caplog.text
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

@@ -224,6 +224,30 @@ def test_a_step_whose_numbers_show_nothing_is_found_by_its_weights(run: Path, tm
     assert found.tensor.endswith("hidden/kernel after the step")
 
 
+def test_weights_that_no_number_shows(tmp_path: Path) -> None:
+    def normalized(momentum: float) -> Any:
+        def make() -> keras.Model:
+            made = plain()
+            layers = [made.layers[0], keras.layers.BatchNormalization(momentum=momentum, name="normal")]
+            made = keras.Sequential([keras.Input((4,)), *layers, made.layers[1]])
+            made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+            return made
+
+        return make
+
+    one, other = normalized(0.9), normalized(0.8)
+    for name, make in (("a", one), ("b", other)):
+        train(tmp_path / name, make, epochs=2)
+    assert tfdistr.bisect(tmp_path / "a", tmp_path / "b").step is None
+    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
+    assert (found.step, found.difference, found.reason) == (1, 0.0, "code")
+    assert "normal/moving_" in found.tensor
+    for folder in (tmp_path / "a", tmp_path / "b"):  # the first checkpoint is not kept
+        train(folder, one if folder.name == "a" else other, epochs=3, resume=True)
+    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
+    assert (found.step, found.difference, found.reason) == (25, 0.0, "weights")
+
+
 def test_code_that_the_examiner_does_not_know_never_repeats(run: Path, tmp_path: Path) -> None:
     train(tmp_path / "other", constrained, epochs=2)
     with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since"):
