@@ -30,17 +30,17 @@ export RETICULATE_PYTHON := $(PYTHON)
 
 # In each process oneDNN searches all kernels for each operation of the first step, for a tenth of the time of
 # a small worker. These targets do without it; `make equality` and `make soak` have the kernels of users.
-test test-python test-alone test-r test-cross test-clusters test-ray test-openmpi test-trackers test-zoo check faults: \
+test test-python test-alone test-r test-cross test-clusters test-ray test-openmpi test-trackers test-zoo check faults planted: \
   export TF_ENABLE_ONEDNN_OPTS := 0
 
 # As tests/conftest.py has it for the targets that run pytest.
-equality soak: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
-equality zoo soak: export OPENBLAS_NUM_THREADS := 1
+equality soak planted: export PYTHONPATH := $(CURDIR)/tests/without:$(CURDIR)/tests/startup
+equality zoo soak planted: export OPENBLAS_NUM_THREADS := 1
 # keras-hub imports IPython, which the others do without.
 zoo: export PYTHONPATH := $(CURDIR)/tests/startup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint test-python test-alone test-r test-clusters test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo soak faults docs site test-site bench proof versions clean
+.PHONY: help setup demo test test-all lint test-python test-alone test-r test-clusters test-ray test-openmpi test-trackers test-zoo test-debian13 test-cross check release equality zoo soak faults planted docs site test-site bench proof versions clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -57,7 +57,7 @@ test: setup ## all checks and tests but the slow ones; T=tests/python/clusters o
 	@$(if $(T),tools/test-one.sh '$(T)',TESTTHAT_CPUS=1 tools/test.sh test-python,test-r+check,test-cross+lint test-alone)
 
 test-all: setup ## the slow tests too, all clusters, all faults, all cases of equality, the site
-	@SLOW=1 MINUTES=4 tools/test.sh test-python,test-r+check+soak+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in test-clusters,test-ray
+	@SLOW=1 MINUTES=4 tools/test.sh test-python,test-r+check+soak+test-trackers+test-site+test-openmpi+test-zoo,test-cross+lint test-alone faults,equality-distributed_fit,equality-drop-in+planted test-clusters,test-ray
 
 lint: setup ## ruff, mypy, import-linter, lintr, schemas of workflows, words
 	@failed=0; \
@@ -144,6 +144,9 @@ test-site: site ## each page of the site in a browser
 
 faults: setup ## what can happen to a worker, and who sees what after how many seconds; T=name
 	$(PYTHON) -m pytest tests/faults $(if $(T),-k '$(T)')
+
+planted: setup ## faults planted into runs, and what replay() and bisect() find; T=words of faults
+	@$(PYTHON) tests/planted/run.py --cases $(T)
 
 soak: setup ## jobs of all kinds in a loop, each with a random fault, compared bitwise; MINUTES=30, SEED=1
 	@$(PYTHON) tests/chaos/soak.py --minutes $(MINUTES) --seed $(SEED)

@@ -112,7 +112,7 @@ plot.tfdistr_replay <- function(x, ...) {
 #'
 #' For two runs that should be the same. Their traces are compared. With `model` and `x`, the first step that
 #' differs is replayed from the checkpoints of both runs, and the replays are compared: rows, weights,
-#' gradients, updates.
+#' outputs of layers, gradients, updates. If no number differs and `tolerance` is 0, the last step is.
 #'
 #' @inheritParams replay
 #' @param run_a The folder or the URL of a run, as for [replay()].
@@ -123,13 +123,15 @@ plot.tfdistr_replay <- function(x, ...) {
 #' @param model_b The model function of the other run, if it is another one.
 #' @param x_b The data of the other run, if it is other data.
 #' @param y_b Its targets.
+#' @param callbacks_b The callbacks of the other run, if they are others.
 #' @param tolerance The relative difference of losses, gradient norms and learning rates that is allowed. By
 #'   default 0 for runs with the same `virtual_workers`, or on one worker, on the same kind of processor, and
 #'   0.001 for others, whose sums are rounded differently.
 #' @return A list of class `tfdistr_bisection`, whose `print()` shows the finding in a few lines: `run_a`,
 #'   `run_b`, `step` (`NULL` if no step differs), `compared` (the number of steps that both have),
 #'   `tolerance`, `difference`, `differences` of the settings, `confirmed` (whether the replays give the
-#'   numbers of the traces), `tensor` (the first one that differs), `by` how much, and the likely `reason`.
+#'   numbers of the traces), `tensor` (the first one that differs), `by` how much, `rows` of the batch that
+#'   differ and their `indices` in the data (from 1; `NULL` if the rows are the same), and the likely `reason`.
 #' @section Errors: `tfdistr_error_argument` if a run has no checkpoints, the runs have no step in common, or
 #'   a replay is not possible; see [replay()].
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
@@ -150,7 +152,8 @@ plot.tfdistr_replay <- function(x, ...) {
 #' @family functions to find out why
 #' @export
 bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_weight = NULL,
-                   callbacks = NULL, model_b = NULL, x_b = NULL, y_b = NULL, tolerance = NULL) {
+                   callbacks = NULL, model_b = NULL, x_b = NULL, y_b = NULL, callbacks_b = NULL,
+                   tolerance = NULL) {
   refuse_dots("bisect", ...)
   job <- job_again()
   with_conditions(record = job$errors, {
@@ -162,7 +165,8 @@ bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_w
       sample_weight = python_data(sample_weight, "sample_weight"),
       callbacks = job$part(callbacks, "callbacks"), model_b = job$part(model_b, "model"),
       x_b = job$part(x_b, "data", function(value, call) python_inputs(value, "x_b", call)),
-      y_b = python_targets(y_b, "y_b"), tolerance = tolerance
+      y_b = python_targets(y_b, "y_b"), callbacks_b = job$part(callbacks_b, "callbacks"),
+      tolerance = tolerance
     ))
   })
   text <- parts$text

@@ -14,6 +14,7 @@ NETWORKS = "seed wide resnet transformer lstm tabular mlp"
 PARTS = {
     "equality": ("Workers train as one", "make equality"),
     "faults": ("Reactions of workers to a failure", "make faults"),
+    "replays": ("Planted faults, and what replays find", "make planted"),
     "soak": ("Jobs of all kinds, each with a random fault", "make soak MINUTES=60"),
     "speed": ("Examples per second, beside Keras, PyTorch and JAX", f"make bench T='{NETWORKS}' ROUNDS=2"),
     "wide": ("The wide network from Python and from R", "make bench T=wide SYSTEMS=MPI ROUNDS=15"),

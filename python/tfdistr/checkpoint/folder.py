@@ -224,6 +224,8 @@ def read(path: Path, job: str = "") -> Checkpoint:
     if job and header["job"] != job:
         raise _refused(path, "it is of another run")
     position, checksum = Position(*header["position"]), view[-_CHECKSUM:].hex()
+    if (named := _position(path)) not in (None, position):
+        raise _refused(path, f"it is the checkpoint at {position}, not at {named}")
     return Checkpoint(header["job"], position, header["total"], header["notes"], arrays, checksum)
 
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 
+from tfdistr.checkpoint.chain import LINK, read_chain
 from tfdistr.errors import ArgumentError
-from tfdistr.replays.comparison import ROUNDING, array_difference, difference, first_difference, relative
+from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
+from tfdistr.replays.explain import of_rows
 from tfdistr.replays.kept_run import KeptRun, open_kept
-from tfdistr.replays.replay import no_r, replay_of
+from tfdistr.replays.replay import no_r
 from tfdistr.replays.result import Replay
+from tfdistr.replays.step_tensors import (
+    Part,
+    RunAgain,
+    StepAgain,
+    most_changed,
+    parts,
+    same_shapes,
+    same_uncompiled,
+    same_weights,
+)
 from tfdistr.utils.arguments import check_fraction
 
 
@@ -24,16 +36,19 @@ class Bisection:
     Attributes:
         run_a: The folder or the URL of the first run.
         run_b: That of the second run.
-        step: The first step whose numbers differ by more than ``tolerance``; None if there is none.
+        step: The first step whose numbers differ by more than ``tolerance``, or whose tensors do; None if
+            there is none.
         compared: Number of steps that both traces have.
         tolerance: The relative difference that was allowed.
-        difference: The relative difference in this step; 0 if there is no such step.
+        difference: The relative difference of the numbers of the first step that shows one; 0 if none does.
         differences: The settings, the data, versions, processors and numbers of workers that differ, by name:
             the value of the first run, and that of the second.
         confirmed: Whether the replays give the numbers of the traces: of the first run, and of the second;
             None without a replay.
         tensor: The first tensor of the step that differs between the replays; None if none does.
         by: The largest relative difference of this tensor.
+        rows: The rows of the batch that differ, from 0; None if the rows are the same.
+        indices: The indices of these rows in the data of the first run; None if the data has none.
         reason: The likely reason: "settings", "data", "learning rate", "weights", "gradients", "update",
             "kernel", "code" or "random numbers"; None if no step differs.
     """
@@ -48,6 +63,8 @@ class Bisection:
     confirmed: tuple[bool, bool] | None = None
     tensor: str | None = None
     by: float = 0.0
+    rows: list[int] | None = None
+    indices: list[int] | None = None
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -66,6 +83,8 @@ class Bisection:
             lines.append(f"  A replay of the first run {one} its numbers, one of the second {other} its own.")
         if self.tensor is not None:
             lines.append(f"  First tensor that differs: {self.tensor}, by {self.by:.3g}")
+        if self.rows:
+            lines.append(f"  Rows that differ: {of_rows(self.rows, self.indices)}")
         return "\n".join([*lines, f"  Likely reason: {self.reason}"])
 
     __repr__ = __str__
@@ -83,13 +102,14 @@ def bisect(
     model_b: Callable[[], keras.Model] | None = None,
     x_b: object = None,
     y_b: object = None,
+    callbacks_b: object = None,
     tolerance: float | None = None,
 ) -> Bisection:
     """Find the first step in which two runs differ.
 
     For two runs that should be the same. Their traces are compared. With ``model`` and ``x``, the first step
     that differs is replayed from the checkpoints of both runs, and the replays are compared: rows, weights,
-    gradients, updates.
+    outputs of layers, gradients, updates. If no number differs and ``tolerance`` is 0, the last step is.
 
     Args:
         run_a: The folder or the URL of a run, as for ``replay()``.
@@ -102,6 +122,7 @@ def bisect(
         model_b: The model function of the other run, if it is another one.
         x_b: The data of the other run, if it is other data.
         y_b: Its targets.
+        callbacks_b: The callbacks of the other run, if they are others.
         tolerance: The relative difference of losses, gradient norms and learning rates that is allowed. By
             default 0 for runs with the same ``virtual_workers``, or on one worker, on the same kind of
             processor, and 0.001 for others, whose sums are rounded differently.
@@ -123,7 +144,7 @@ def bisect(
     with open_kept(run_a) as a, open_kept(run_b) as b:
         return bisect_kept(
             a, b, model=model, x=x, y=y, sample_weight=sample_weight, callbacks=callbacks,
-            model_b=model_b, x_b=x_b, y_b=y_b, tolerance=tolerance,
+            model_b=model_b, x_b=x_b, y_b=y_b, callbacks_b=callbacks_b, tolerance=tolerance,
         )  # fmt: skip
 
 
@@ -135,9 +156,11 @@ def bisect_kept(
     model: object,
     x: object,
     y: object,
+    callbacks: object,
     model_b: object,
     x_b: object,
     y_b: object,
+    callbacks_b: object,
     tolerance: float | None,
     **again: object,
 ) -> Bisection:
@@ -151,19 +174,67 @@ def bisect_kept(
             f"{min(b.trace.steps)} on",
             fix="Pass two runs of the same training.",
         )
-    step = first_difference(a.trace.steps, b.trace.steps, allowed)
-    if step is None:
-        return Bisection(a.place, b.place, None, len(common), allowed)
+    shown = first_difference(a.trace.steps, b.trace.steps, allowed)
+    agreeing = Bisection(a.place, b.place, None, len(common), allowed)
+    if shown is None and (model is None or allowed > 0.0):
+        return agreeing
+    step = common[-1] if shown is None else shown  # weights may differ though no number shows it
     by = difference(a.trace.steps[step], b.trace.steps[step])
     known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
     if model is None:
         return replace(known, reason=_by_numbers(a, b, known))
-    one = replay_of(a, step, model, on_seed, x=x, y=y, **again)
     if x_b is None and y_b is None:
         y_b = y
-    other_x = x if x_b is None else x_b
-    other = replay_of(b, step, model_b or model, on_seed, x=other_x, y=y_b, **again)
-    return _compared(a, b, known, one, other, model_b is not None)
+    one = RunAgain(a, on_seed, {"model": model, "x": x, "y": y, "callbacks": callbacks, **again})
+    other = RunAgain(b, on_seed, {
+        "model": model_b or model, "x": x if x_b is None else x_b, "y": y_b,
+        "callbacks": callbacks if callbacks_b is None else callbacks_b, **again,
+    })  # fmt: skip
+    found = _compared(known, one, one.step(step), other, other.step(step), model_b is not None)
+    if shown is None and found.tensor is None:
+        return agreeing
+    if found.reason != "weights" or found.confirmed != (True, True):
+        return found
+    return _earlier(found, one, other, model_b is not None)
+
+
+def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bisection:
+    """Find the step after which weights differ, which the numbers of its trace may not show, by halving."""
+    first, last = max(_first_kept(a.kept), _first_kept(b.kept)), found.step
+    assert last is not None
+
+    def weights_differ(step: int) -> bool:
+        return not same_weights(a.replay(step), b.replay(step), found.tolerance)
+
+    if first >= last:
+        return found
+    if weights_differ(first):
+        last = first
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (first, middle) if weights_differ(middle) else (middle, last)
+    in_first = _compared(replace(found, step=first), a, a.step(first), b, b.step(first), other_code)
+    if in_first.tensor is not None:
+        return in_first
+    return _compared(replace(found, step=last), a, a.step(last), b, b.step(last), other_code)
+
+
+def _first_kept(run: KeptRun) -> int:
+    """Return the first step with a kept state before it: to make the steps before again takes long."""
+    kept, _ = read_chain(run.checkpoints)
+    if kept and kept[0].notes.get(LINK, {}).get("number") != 1:
+        return kept[0].total + 1
+    return min(run.trace.steps)
+
+
+def _with_changed_weight(found: Bisection, run: RunAgain, made: Replay) -> Bisection:
+    """Name the weight that was changed, if the step that does not repeat has a checkpoint after it."""
+    assert found.step is not None
+    kept = run.kept.checkpoints.before(found.step + 1)
+    if found.step + 1 not in run.kept.trace.steps or kept is None or kept.total != found.step:
+        return found
+    part = most_changed(made.weights_after, run.replay(found.step + 1).weights_before)
+    return replace(found, tensor=part.name, by=part.by) if part.by else found
 
 
 def _tolerance(a: KeptRun, b: KeptRun) -> float:
@@ -210,34 +281,53 @@ def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
 
 
 def _compared(
-    a: KeptRun, b: KeptRun, found: Bisection, one: Replay, other: Replay, other_code: bool
+    found: Bisection, a: RunAgain, one: StepAgain, b: RunAgain, other: StepAgain, other_code: bool
 ) -> Bisection:
     """Add what the replays show."""
-    allowed = max(found.tolerance, ROUNDING if a.exactly is None or b.exactly is None else 0.0)
-    confirmed = (one.difference <= allowed, other.difference <= allowed)
-    parts = ((what, name, by) for what, name, by in _parts(one, other) if by > found.tolerance)
-    what, tensor, by = next(parts, (None, None, 0.0))
-    reason = what or "random numbers"
+    allowed = max(found.tolerance, 0.0 if a.kept.exactly and b.kept.exactly else ROUNDING)
+    confirmed = (one.replay.difference <= allowed, other.replay.difference <= allowed)
+    part = next((part for part in parts(one, other) if part.by > found.tolerance), Part("", "", 0.0))
+    indices = [one.replay.rows[row]["index"] for row in part.rows or []]
+    found = replace(
+        found, confirmed=confirmed, tensor=part.name or None, by=part.by, rows=part.rows,
+        indices=None if None in indices or not indices else indices,
+    )  # fmt: skip
     if _settings(found):
-        reason = "settings"
-    elif not all(confirmed):
-        reason = "kernel" if "kernels" in (found.differences or {}) else "code"
-    elif what in ("gradients", "update") and other_code:
+        return replace(found, reason="settings")
+    if not all(confirmed):
+        run, made = (a, one) if confirmed[1] else (b, other)
+        found = replace(found, reason=_unrepeated(run, found, made.replay, allowed))
+        return _with_changed_weight(found, run, made.replay) if any(confirmed) else found
+    reason = part.what or "random numbers"
+    if part.what == "outputs":
+        reason = "random numbers" if part.layer in one.random & other.random else "code"
+    elif part.what in ("gradients", "update") and other_code:
+        reason = "kernel" if same_uncompiled(one, other) and part.by <= ROUNDING else "code"
+    elif part.what == "weights" and not same_shapes(one, other):
         reason = "code"
-    return replace(found, confirmed=confirmed, tensor=tensor, by=by, reason=reason)
+    return replace(found, reason=reason)
 
 
-def _parts(one: Replay, other: Replay) -> Iterator[tuple[str, str, float]]:
-    """Yield the tensors of two replays in the order of the step, with their differences."""
-    inputs = zip(keras.tree.flatten(one.inputs), keras.tree.flatten(other.inputs), strict=False)
-    for number, (left, right) in enumerate(inputs):
-        yield "data", f"the rows of part {number} of the batch", array_difference(left, right)
-    for left, right in zip(one.weights_before.items(), other.weights_before.items(), strict=False):
-        yield "weights", f"{left[0]} before the step", array_difference(left[1], right[1])
-    rates = [[row["learning_rate"] for row in each.steps][-1] for each in (one, other)]
-    yield "learning rate", "the learning rate", relative(*rates)
-    for left, right in zip(reversed(one.gradients), reversed(other.gradients), strict=False):
-        by = relative(left["norm"], right["norm"])
-        yield "gradients", f"the gradient of {left['layer']}/{left['weight']}", by
-    for left, right in zip(one.weights_after.items(), other.weights_after.items(), strict=False):
-        yield "update", f"{left[0]} after the step", array_difference(left[1], right[1])
+def _unrepeated(run: RunAgain, found: Bisection, again: Replay, allowed: float) -> str:
+    """Return the likely reason if a run does not repeat: what differs first in its own step."""
+    assert found.step is not None
+    traced, row = run.kept.trace.steps[found.step], again.steps[-1]
+    if "kernels" in (found.differences or {}):
+        return "kernel"
+    if relative(traced.rate, row["learning_rate"]) > allowed:
+        return "learning rate"
+    if not _repeats_later(run, found.step, allowed):
+        return "code"
+    return "weights" if relative(traced.loss, row["loss"]) > allowed else "gradients"
+
+
+def _repeats_later(run: RunAgain, step: int, allowed: float) -> bool:
+    """Return whether a run repeats from a checkpoint after a step, which was then disturbed once.
+
+    Without such a checkpoint, a step within a training was: other code would have differed before.
+    """
+    last = max(run.kept.trace.steps)
+    kept = run.kept.checkpoints.before(last)
+    if kept is None or kept.total < step:
+        return step - 1 not in {start["step"] for start in run.kept.trace.starts}
+    return run.replay(last).difference <= allowed

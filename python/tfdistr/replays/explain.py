@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
+from tfdistr.checkpoint.folder import Array
 from tfdistr.checkpoint.trace import Trace
 from tfdistr.checkpoint.variables import all_finite
 from tfdistr.replays.rerun import Rerun
-from tfdistr.replays.tables import alone, cut
+from tfdistr.replays.tables import alone, chosen, cut
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.row_wise import unproved_parts
@@ -53,6 +55,8 @@ class _Watch:
     of_tensor: dict[int, str] = field(default_factory=dict)
     kept: list[Any] = field(default_factory=list)  # otherwise another tensor could get the same id
     found: Cause | None = None
+    refusing: str | None = None  # the layer in which an operation raised an error
+    outputs: list[tuple[str, Any]] = field(default_factory=list)  # of the layers, in the order of their calls
 
     def see(self, operation: str, inputs: Sequence[object], outputs: Sequence[object]) -> None:
         known = [self.of_tensor[id(tensor)] for tensor in inputs if id(tensor) in self.of_tensor]
@@ -81,7 +85,7 @@ def explain(trace: Trace, made: Rerun) -> Cause:
     if found.where in ("forward", "backward"):
         rows = _guilty_rows(made)
     made.rewind()
-    lines = [_words(found), *_of_rows(made, found.where, rows), *_of_steps(trace, step)]
+    lines = [_words(found), *found.lines, *_of_rows(made, found.where, rows), *_of_steps(trace, step)]
     return Cause(found.where, found.layer, found.operation, rows, lines)
 
 
@@ -103,13 +107,43 @@ def _odd_inputs(made: Rerun) -> Cause | None:
 
 def _first_operation(made: Rerun) -> Cause:
     watch = _Watch()
+    with _in_layers(watch, made.model), tf_internals.on_eager_operation(watch.see):
+        try:
+            _step(made, made.batch, watch, apply=True)
+        except tf.errors.InvalidArgumentError as error:
+            return watch.found or _refused(watch, error)
+    return watch.found or Cause("unknown")
+
+
+@contextlib.contextmanager
+def _in_layers(watch: _Watch, model: keras.Model) -> Iterator[None]:
+    """Tell a watch which layer computes, within the context."""
     with contextlib.ExitStack() as stack:
-        for part in _parts(made.model):
+        for part in _parts(model):
             call = _within_layer(watch, part.name, part.call)
             stack.enter_context(tf_internals.overridden(part, "call", call))
-        stack.enter_context(tf_internals.on_eager_operation(watch.see))
-        _step(made, made.batch, watch, apply=True)
-    return watch.found or Cause("unknown")
+        yield
+
+
+def tensors_of(made: Rerun) -> list[tuple[str, Array]]:
+    """Return the outputs of the layers of a step that runs uncompiled, then its losses and gradients."""
+    watch, found = _Watch(), list[Any]()
+    with _in_layers(watch, made.model), contextlib.suppress(tf.errors.InvalidArgumentError):
+        found = _step(made, made.batch, watch, apply=False)
+    named = [*watch.outputs, *(("", tensor) for tensor in found)]
+    return [(name, np.asarray(tensor)) for name, tensor in named if isinstance(tensor, tf.Tensor)]
+
+
+def _refused(watch: _Watch, error: tf.errors.InvalidArgumentError) -> Cause:
+    """Return the cause of an operation that raises an error alone, and gives NaN if XLA compiles it."""
+    operation = _OPERATION.search(error.message)
+    text = _PLACES.sub("", error.message).strip()
+    return Cause("forward", watch.refusing, operation[1] if operation else None, lines=[text])
+
+
+#: The operation that an error names, and what the message has besides the reason.
+_OPERATION = re.compile(r"\[Op:(\w+)\]")
+_PLACES = re.compile(r"\{\{.*?\}\} |\[Op:.*", re.DOTALL)
 
 
 def _parts(model: keras.Model) -> list[Any]:
@@ -123,7 +157,12 @@ def _within_layer(watch: _Watch, name: str, own: Callable[..., object]) -> Calla
     def call(*args: object, **kwargs: object) -> Any:
         watch.layers.append(name)
         try:
-            return own(*args, **kwargs)
+            outputs = own(*args, **kwargs)
+            watch.outputs += [(name, output) for output in tf.nest.flatten(outputs)]
+            return outputs
+        except tf.errors.InvalidArgumentError:
+            watch.refusing = watch.refusing or name
+            raise
         finally:
             watch.layers.pop()
 
@@ -144,10 +183,20 @@ def _step(made: Rerun, batch: object, watch: _Watch, *, apply: bool) -> list[Any
         gradient = _noting_loss(found, _in_phase(watch, "backward", tf.GradientTape.gradient))
         stack.enter_context(tf_internals.overridden(tf.GradientTape, "gradient", gradient))
         for optimizer in tf_internals.optimizers_of(model):
-            own = _in_phase(watch, "update", optimizer.apply) if apply else (lambda *given, **named: None)
+            own = _in_phase(watch, "update", _alone(optimizer)) if apply else (lambda *given, **named: None)
             stack.enter_context(tf_internals.overridden(optimizer, "apply", _noting(found, own)))
         step(batch)
     return found
+
+
+def _alone(optimizer: keras.optimizers.Optimizer) -> Callable[..., Any]:
+    """Return the ``apply`` of an optimizer that has no other replicas."""
+    own = optimizer.apply
+
+    def apply(grads: Sequence[object], trainable_variables: object = None) -> Any:
+        return tf_internals.apply_sums(optimizer, own, grads, trainable_variables)
+
+    return apply
 
 
 def _noting_loss(into: list[Any], own: Callable[..., object]) -> Callable[..., Any]:
@@ -179,14 +228,10 @@ def _in_phase(watch: _Watch, phase: str, own: Callable[..., object]) -> Callable
 
 def _guilty_rows(made: Rerun) -> list[int] | None:
     """Return the rows whose loss or gradients are not finite alone, by halving; None for the whole batch."""
-    normal = keras.layers.BatchNormalization
-    mixes = any(isinstance(layer, normal) for layer in tf_internals.all_layers(made.model))
-    if mixes or unproved_parts(made.model):
-        return None
+    count = int(count_examples(made.batch))
 
     def search(first: int, end: int) -> Iterator[int]:
-        part = cut(made.batch, first, end)
-        if all(map(_is_finite, _step(made, part, _Watch(), apply=False))):
+        if _makes_finite_step(made, cut(made.batch, first, end)):
             return
         if end - first == 1:
             yield first
@@ -195,7 +240,34 @@ def _guilty_rows(made: Rerun) -> list[int] | None:
         yield from search(first, middle)
         yield from search(middle, end)
 
-    return list(search(0, int(count_examples(made.batch)))) or None
+    found = list(search(0, count))
+    normal = keras.layers.BatchNormalization
+    mixes = any(isinstance(layer, normal) for layer in tf_internals.all_layers(made.model))
+    if mixes or unproved_parts(made.model):
+        found = _guilty_among_others(made, found, count)
+    return found or None
+
+
+def _guilty_among_others(made: Rerun, found: list[int], count: int) -> list[int]:
+    """Return the rows without which the batch is finite, and with each of which it is not.
+
+    Where rows are used together, a row alone may be not finite though it is none of the cause.
+    """
+
+    def is_finite(rows: list[int]) -> bool:
+        return _makes_finite_step(made, chosen(made.batch, rows))
+
+    rest = [row for row in range(count) if row not in found]
+    if not rest or not is_finite(rest):
+        return []
+    return [row for row in found if not is_finite(sorted([*rest, row]))]
+
+
+def _makes_finite_step(made: Rerun, batch: object) -> bool:
+    try:
+        return all(map(_is_finite, _step(made, batch, _Watch(), apply=False)))
+    except tf.errors.InvalidArgumentError:
+        return False
 
 
 def _words(found: Cause) -> str:
@@ -217,11 +289,19 @@ def _of_rows(made: Rerun, where: str, rows: list[int] | None) -> list[str]:
         return []
     if rows is None:
         return ["The rows of the batch are not independent: the whole batch causes it."]
-    index = "" if made.indices is None else f", {_listed([made.indices[row] for row in rows])} of the data"
-    of_files = [made.places[row] for row in rows] if made.places else []
-    files = [place[0] if place[1] is None else f"row {place[1]} of {place[0]}" for place in of_files]
+    indices = None if made.indices is None else [made.indices[row] for row in rows]
+    found = of_rows(rows, indices, [made.places[row] for row in rows] if made.places else [])
+    return [f"Caused by row{'s' * (len(rows) > 1)} {found}."]
+
+
+def of_rows(
+    rows: Sequence[int], indices: Sequence[int] | None, places: Sequence[tuple[str, int | None]] = ()
+) -> str:
+    """Return rows of a batch in words, with their indices in the data and their places in files."""
+    index = "" if indices is None else f", {_listed(indices)} of the data"
+    files = [file if row is None else f"row {row} of {file}" for file, row in places]
     index += f", {_listed(files)}" if files else ""
-    return [f"Caused by row{'s' * (len(rows) > 1)} {_listed(rows)} of the batch{index} (counted from 0)."]
+    return f"{_listed(rows)} of the batch{index} (counted from 0)"
 
 
 def _listed(numbers: Sequence[object]) -> str:

@@ -104,8 +104,8 @@ def check_emulation(model: keras.Model, strategy: WorkerStrategy, shares: int) -
     if layers:
         raise ArgumentError(
             f"One process must be able to compute what {shares} workers have computed.",
-            received=f"{', '.join(dict.fromkeys(layers))}: each worker normalized its own rows, or drew its own "
-            "random numbers, for which this process has too many threads",
+            received=f"{', '.join(dict.fromkeys(layers))}: each worker normalized its own rows, or drew its "
+            "own random numbers, for which this process has too many threads",
             fix="Call it before anything else uses TensorFlow in this process.",
         )
 

@@ -119,9 +119,16 @@ def replay_of(
     run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
 ) -> Replay:
     """Make a step of an opened run again, from the user's arguments; ``on_seed`` sets the seed of R."""
+    return result_of(run, step, *remake(run, step, model, on_seed, **data))
+
+
+def remake(
+    run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
+) -> tuple[Rerun, int]:
+    """Return a step of an opened run, made again, and the number of its shares."""
     made, shares = made_again(run, step, run.checkpoints.before(step), model, on_seed, None, **data)
     _warn_of_difference(run, made)
-    return _result(run, step, made, shares)
+    return made, shares
 
 
 def made_again(
@@ -168,7 +175,8 @@ def _warn_of_difference(run: KeptRun, made: Rerun) -> None:
         )  # fmt: skip
 
 
-def _result(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
+def result_of(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
+    """Return the result of a step that was made again."""
     last = made.steps[-1]
     losses = example_losses(made, shares)
     count = int(count_examples(made.batch)) if made.indices is None else len(made.indices)

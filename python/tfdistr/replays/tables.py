@@ -63,8 +63,10 @@ def example_losses(made: Rerun, shares: int) -> list[float] | None:
     parts = [cut((x, y, weights), *map(int, bounds(count, shares, share))) for share in range(shares)]
     of_rows = tf.function(lambda: tf.concat([_losses(model, *part) for part in parts], 0), autograph=False)
     made.rewind()
-    with alone(model):
-        losses: list[float] = of_rows.get_concrete_function()().numpy().tolist()
+    losses: list[float] | None = None
+    # Compiled by XLA, a loss may give NaN where it raises an error here, as for a label that is no class.
+    with alone(model), contextlib.suppress(tf.errors.InvalidArgumentError):
+        losses = of_rows.get_concrete_function()().numpy().tolist()
     made.rewind()
     return losses
 
@@ -72,6 +74,11 @@ def example_losses(made: Rerun, shares: int) -> list[float] | None:
 def cut(value: object, first: int, end: int) -> Any:
     """Return some rows of a batch."""
     return tf.nest.map_structure(lambda part: None if part is None else part[first:end], value)
+
+
+def chosen(value: object, rows: list[int]) -> Any:
+    """Return chosen rows of a batch."""
+    return tf.nest.map_structure(lambda part: None if part is None else tf.gather(part, rows), value)
 
 
 def _losses(model: keras.Model, x: Any, y: Any, weights: Any) -> tf.Tensor:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tfdistr.r.messages import in_r
 from tfdistr.r.values import for_r
 from tfdistr.replays.bisect import bisect_kept
@@ -47,6 +45,7 @@ def bisect_for_r(
     confirmed = None if found.confirmed is None else list(found.confirmed)
     return {
         **vars(found), "differences": differences, "confirmed": confirmed,
+        "rows": _from_one(found.rows), "indices": _from_one(found.indices),
         "text": in_r(str(found)).splitlines(),
     }  # fmt: skip
 
@@ -70,8 +69,15 @@ def _columns(table: Table) -> dict[str, list[Any]]:
     return columns
 
 
+def _from_one(numbers: list[int] | None) -> list[int] | None:
+    return None if numbers is None else [number + 1 for number in numbers]
+
+
 def _cause(found: Replay) -> dict[str, Any] | None:
     if found.cause is None:
         return None
-    rows = None if found.cause.rows is None else (np.asarray(found.cause.rows) + 1).tolist()
-    return {**vars(found.cause), "rows": rows, "lines": list(map(in_r, found.cause.lines))}
+    return {
+        **vars(found.cause),
+        "rows": _from_one(found.cause.rows),
+        "lines": list(map(in_r, found.cause.lines)),
+    }

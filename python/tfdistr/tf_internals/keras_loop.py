@@ -15,6 +15,7 @@ from keras.src import backend as _backend
 from keras.src.backend.common import global_state as _global_state
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope as _in_symbolic_scope
 from keras.src.backend.tensorflow.trainer import TFEpochIterator as _TFEpochIterator
+from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell as _DropoutRNNCell
 from keras.src.random.seed_generator import global_seed_generator as _global_seed_generator
 
 # Keras stores its global random number generator under this name.
@@ -224,7 +225,16 @@ def no_new_seed_generator() -> Iterator[None]:
 
 
 def layers_with_generators(model: keras.Model) -> list[tuple[keras.Layer, keras.random.SeedGenerator]]:
-    """Return the model and its layers that hold generators of random numbers, with each generator."""
+    """Return the model and its layers that may draw random numbers, with each generator.
+
+    Keras's recurrent cells hold a generator also if they drop nothing.
+    """
+    silent = [each for each in model._flatten_layers() if isinstance(each, _DropoutRNNCell)
+              and each.dropout == each.recurrent_dropout == 0.0]  # fmt: skip
+    return [(layer, generator) for layer, generator in _held_generators(model) if layer not in silent]
+
+
+def _held_generators(model: keras.Model) -> list[tuple[keras.Layer, keras.random.SeedGenerator]]:
     return [
         (layer, generator)
         for layer in model._flatten_layers()
@@ -234,4 +244,4 @@ def layers_with_generators(model: keras.Model) -> list[tuple[keras.Layer, keras.
 
 def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     """Return the generators of random numbers in the model's layers, each once."""
-    return list({id(generator): generator for _, generator in layers_with_generators(model)}.values())
+    return list({id(generator): generator for _, generator in _held_generators(model)}.values())

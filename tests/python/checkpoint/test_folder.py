@@ -96,6 +96,14 @@ def test_what_is_not_whole_or_ours_is_refused_and_the_one_before_is_used(tmp_pat
     assert f"{rule} Received: {path}: {reason}. It is left out." in caplog.text
 
 
+def test_a_checkpoint_with_the_name_of_another_one_is_left_out(tmp_path, caplog):
+    folder = CheckpointFolder(tmp_path, "this")
+    one, other = folder.save(checkpoint(1)), folder.save(checkpoint(2))
+    other.write_bytes(one.read_bytes())
+    assert folder.newest().position == (1, 0)
+    assert f"{other}: it is the checkpoint at epoch 2, step 0, not at epoch 3, step 0." in caplog.text
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="it cannot be read: No such file"):
         read(tmp_path / "000000-000000001.checkpoint")

@@ -66,7 +66,8 @@ def test_targets_that_differ(run: Path, tmp_path: Path) -> None:
 
 def test_r_makes_each_model_with_the_seed_of_its_run(run: Path, tmp_path: Path) -> None:
     train(tmp_path / "other", plain, epochs=1, seed=2)
-    given = {"model": plain, "x": X, "y": Y, "model_b": None, "x_b": None, "y_b": None, "tolerance": None}
+    given = {"model": plain, "x": X, "y": Y, "model_b": None, "x_b": None, "y_b": None, "callbacks_b": None,
+             "tolerance": None}  # fmt: skip
     seeds: list[int] = []
     bisect_for_r(run, tmp_path / "other", seeds.append, sample_weight=None, callbacks=None, **given)
     assert seeds == [1, 2]
@@ -81,6 +82,14 @@ def test_a_row_that_differs(run: Path, tmp_path: Path) -> None:
     assert 20 in [row["index"] for row in rows]
     assert (found.reason, found.confirmed) == ("data", (True, True))
     assert found.tensor == "the rows of part 0 of the batch"
+    assert found.indices == [20]
+    assert [rows[row]["index"] for row in found.rows] == [20]
+    assert f"Rows that differ: {found.rows[0]} of the batch, 20 of the data (counted from 0)" in str(found)
+    given = {"x": X, "y": Y, "x_b": x, "y_b": Y, "callbacks": None, "callbacks_b": None, "tolerance": None}
+    in_r = bisect_for_r(
+        run, tmp_path / "other", lambda seed: None, model=plain, model_b=None, sample_weight=None, **given
+    )
+    assert (in_r["indices"], in_r["rows"]) == ([21], [found.rows[0] + 1])
     assert tfdistr.bisect(run, tmp_path / "other").reason == "data"
 
 
@@ -114,22 +123,136 @@ def test_other_code(run: Path, tmp_path: Path) -> None:
     assert found.by == pytest.approx(0.01, rel=0.01)
 
 
-class Flips(keras.callbacks.Callback):
-    """Changes one weight after the third step."""
+class Happens(keras.callbacks.Callback):
+    """Changes the model after the third step. No checkpoint tells of it, as of an accident."""
+
+    remembers = False
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.change = change
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == 2 and not getattr(self, "done", False):
             self.done = True
-            weights = self.model.get_weights()
-            weights[0][1, 2] += 0.25
-            self.model.set_weights(weights)
+            self.change(self.model)
 
 
-def test_a_weight_that_was_changed(run: Path, tmp_path: Path) -> None:
-    train(tmp_path / "other", plain, epochs=2, callbacks=[tfdistr.chief_only(Flips())])
+def adds(model: keras.Model) -> None:
+    kernel = model.get_layer("hidden").kernel
+    kernel.assign(kernel + 0.25 * np.eye(4, 8))
+
+
+def halves_rate(model: keras.Model) -> None:
+    model.optimizer.learning_rate.assign(0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "every", "tensor"),
+    [(adds, "weights", 12, None), (adds, "weights", 4, "hidden/kernel after the step"),
+     (halves_rate, "learning rate", 12, None)],
+)  # fmt: skip
+def test_an_accident_in_one_run(
+    change: Any, reason: str, every: int, tensor: str | None, run: Path, tmp_path: Path
+) -> None:
+    train(tmp_path / "other", plain, epochs=2, callbacks=[Happens(change)], checkpoint_every=every,
+          keep_checkpoints=9)  # fmt: skip
     with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since step 4"):
-        found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, callbacks=None)
-    assert (found.step, found.confirmed) == (4, (True, False))
+        found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
+    assert (found.step, found.confirmed, found.reason) == (4, (True, False), reason)
+    assert tensor is None or found.tensor.endswith(tensor)
+
+
+def test_a_change_of_which_a_checkpoint_tells(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", plain, epochs=2, callbacks=[Happens(adds)], checkpoint_every=3,
+          keep_checkpoints=9)  # fmt: skip
+    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
+    assert (found.step, found.confirmed, found.reason) == (4, (True, True), "weights")
+    assert found.tensor.endswith("hidden/kernel before the step")
+
+
+def test_callbacks_of_one_run(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", plain, epochs=2, callbacks=[Halves()])
+    with pytest.raises(ArgumentError, match=r"callbacks of the run must be passed(?s:.*)no Halves"):
+        tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
+    with pytest.warns(tfdistr.TfdistrWarning, match="Halves"):
+        found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, callbacks_b=[Halves()])
+    assert (found.step, found.confirmed, found.reason) == (13, (True, True), "learning rate")
+
+
+def built(units: int = 8, activation: str = "tanh", drop: int = 0, **given: Any) -> Any:
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        hidden = keras.layers.Dense(units, activation, name="hidden")(inputs)
+        if drop:
+            hidden = keras.layers.Dropout(0.3, seed=drop, name="drop")(hidden)
+        made = keras.Model(inputs, keras.layers.Dense(2, name="out")(hidden))
+        made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), **given)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "reason", "tensor"),
+    [(built(), built(activation="elu"), "code", "an output of the layer hidden"),
+     (built(), built(units=9), "code", "hidden/kernel before the step"),
+     (built(drop=1), built(drop=2), "random numbers", "an output of the layer drop"),
+     (built(), built(jit_compile=True), "kernel", "the gradient of ")],
+)  # fmt: skip
+def test_the_layer_in_which_two_models_differ(
+    one: Any, other: Any, reason: str, tensor: str, tmp_path: Path
+) -> None:
+    for name, make in (("a", one), ("b", other)):
+        train(tmp_path / name, make, epochs=1)
+    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
+    assert (found.step, found.confirmed, found.reason) == (1, (True, True), reason)
+    assert tensor in found.tensor
+
+
+def constrained() -> keras.Model:
+    """Change the weights after each step, which the numbers of the first step do not show."""
+    made = plain()
+    made.get_layer("hidden").kernel.constraint = keras.constraints.MaxNorm(0.5)
+    return made
+
+
+def test_a_step_whose_numbers_show_nothing_is_found_by_its_weights(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", constrained, epochs=2)
+    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, model_b=constrained)
+    assert (found.step, found.confirmed, found.reason) == (1, (True, True), "code")
+    assert found.tensor.endswith("hidden/kernel after the step")
+
+
+def test_weights_that_no_number_shows(tmp_path: Path) -> None:
+    def normalized(momentum: float) -> Any:
+        def make() -> keras.Model:
+            made = plain()
+            layers = [made.layers[0], keras.layers.BatchNormalization(momentum=momentum, name="normal")]
+            made = keras.Sequential([keras.Input((4,)), *layers, made.layers[1]])
+            made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+            return made
+
+        return make
+
+    one, other = normalized(0.9), normalized(0.8)
+    for name, make in (("a", one), ("b", other)):
+        train(tmp_path / name, make, epochs=2)
+    assert tfdistr.bisect(tmp_path / "a", tmp_path / "b").step is None
+    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
+    assert (found.step, found.difference, found.reason) == (1, 0.0, "code")
+    assert "normal/moving_" in found.tensor
+    for folder in (tmp_path / "a", tmp_path / "b"):  # the first checkpoint is not kept
+        train(folder, one if folder.name == "a" else other, epochs=3, resume=True)
+    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
+    assert (found.step, found.difference, found.reason) == (25, 0.0, "weights")
+
+
+def test_code_that_the_examiner_does_not_know_never_repeats(run: Path, tmp_path: Path) -> None:
+    train(tmp_path / "other", constrained, epochs=2)
+    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since"):
+        found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
+    assert (found.step, found.confirmed, found.reason) == (2, (True, False), "code")
 
 
 def test_what_is_refused(run: Path, tmp_path: Path) -> None:

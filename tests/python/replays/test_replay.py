@@ -275,6 +275,18 @@ def test_tf_random_is_refused_after_a_checkpoint(tmp_path: Path) -> None:
         tfdistr.replay(tmp_path / "run", 18, noisy, X, Y)
 
 
+def test_a_recurrent_layer_without_dropout_draws_nothing(tmp_path: Path, recwarn: Any) -> None:
+    def recurrent() -> keras.Model:
+        made = keras.Sequential([keras.Input((4,)), keras.layers.Reshape((2, 2)), keras.layers.LSTM(3),
+                                 keras.layers.Dense(2, "softmax")])  # fmt: skip
+        made.compile("sgd", "sparse_categorical_crossentropy")
+        return made
+
+    train(tmp_path / "run", recurrent, epochs=1, cluster=tfdistr.local_cluster(2))
+    assert "andom numbers" not in " ".join(str(each.message) for each in recwarn)
+    assert tfdistr.replay(tmp_path / "run", 3, recurrent, X, Y).difference < 1e-5
+
+
 class TwoOptimizers(keras.Sequential):
     """A step of one's own, with an optimizer for each layer."""
 

@@ -1,0 +1,198 @@
+"""The small models of the planted faults, and their data. Each function returns a model function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, ops
+
+Make = Callable[[], keras.Model]
+ROWS, BATCH = 96, 8
+STEPS = ROWS // BATCH  # of an epoch
+
+_rng = np.random.default_rng(0)
+_y = _rng.integers(0, 2, ROWS).astype("int32")
+
+
+def _of_class(*shape: int) -> np.ndarray[Any, Any]:
+    """Return rows whose mean tells their class."""
+    noise = _rng.normal(size=(ROWS, *shape))
+    return (noise + 0.5 * _y.reshape(-1, *(1 for _ in shape))).astype("float32")
+
+
+#: The data of each model.
+DATA = {
+    "dense": (_of_class(4), _y),
+    "log": (_of_class(4) ** 2 + 0.01, _y),
+    "cnn": (_of_class(8, 8, 1), _y),
+    "normal": (_of_class(4), _y),
+    "lstm": (_of_class(5, 3), _y),
+    "attention": (_rng.integers(0, 12, (ROWS, 6)).astype("int32"), _y),
+    "half": (_of_class(4), _y),
+}
+
+
+class OwnStep(keras.Model):
+    """A step of its own."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss}
+
+
+class Flipping(layers.Dense):
+    """Flips one bit of the gradient of its kernel: at a step, on one worker, before the sum over workers."""
+
+    at: tuple[int, int | None] | None = None
+    made: Callable[[], Any]  # returns the number of steps that are made
+
+    def call(self, inputs: Any) -> Any:
+        return self.activation(tf.matmul(inputs, self._watched()) + self.bias)
+
+    def _watched(self) -> Any:
+        kernel, context = tf.convert_to_tensor(self.kernel), tf.distribute.get_replica_context()
+        if self.at is None or context is None:
+            return kernel
+        step, worker = self.at
+        here = context.replica_id_in_sync_group
+        now = (tf.convert_to_tensor(self.made()) == step - 1) & (worker is None or here == worker)
+
+        @tf.custom_gradient
+        def same(kernel: tf.Tensor) -> Any:
+            return tf.identity(kernel), lambda upstream: tf.where(now, flipped(upstream), upstream)
+
+        return same(kernel)
+
+
+def flipped(tensor: tf.Tensor) -> tf.Tensor:
+    """Return a tensor of float32 with one bit of the exponent of its largest number flipped."""
+    flat = tf.reshape(tensor, [-1])
+    mask = tf.one_hot(tf.argmax(tf.abs(flat)), tf.size(flat), on_value=1 << 25, off_value=0, dtype=tf.int32)
+    changed = tf.bitcast(tf.bitwise.bitwise_xor(tf.bitcast(flat, tf.int32), mask), tf.float32)
+    return tf.reshape(changed, tf.shape(tensor))
+
+
+class InParts(layers.Dense):
+    """Computes what ``Dense`` computes, in another rounding: it adds up the inputs in the other order."""
+
+    def call(self, inputs: Any) -> Any:
+        return self.activation(ops.flip(inputs, -1) @ ops.flip(self.kernel, 0) + self.bias)
+
+
+def _compiled(
+    inputs: Any, hidden: Any, kind: Callable[..., keras.Model] = keras.Model, rate: Any = 0.05,
+    loss: Any = "sparse_categorical_crossentropy", out: type = layers.Dense, flip: Any = None,
+    of_out: Any = None, **given: Any,
+) -> keras.Model:  # fmt: skip
+    last = out(2, "softmax", name="out", **(of_out or {}))
+    model = kind(inputs, last(hidden))
+    model.compile(keras.optimizers.SGD(rate), loss, **given)
+    if out is Flipping:
+        last.at, last.made = flip, lambda: model.optimizer.iterations
+    return model
+
+
+def _dense(
+    layer: type = layers.Dense, units: int = 8, activation: Any = "tanh", bias: bool = True
+) -> layers.Layer:
+    return layer(units, activation, use_bias=bias, name="hidden")
+
+
+def dense(function: Any = None, drop: int | None = None, seed: int | None = None, **given: Any) -> Make:
+    """Return a model with two dense layers, and what is asked for between them."""
+    shape = {name: given.pop(name) for name in ("layer", "units", "activation", "bias") if name in given}
+
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        hidden = _dense(**shape)(inputs)
+        if function is not None:
+            hidden = function(hidden)
+        if drop is not None:
+            hidden = layers.Dropout(0.4, seed=drop, name="drop")(hidden)
+        start = {} if seed is None else {"kernel_initializer": keras.initializers.GlorotUniform(seed)}
+        return _compiled(inputs, hidden, of_out=start, **given)
+
+    return make
+
+
+def log(**given: Any) -> Make:
+    """Return a model that takes the logarithm of its inputs."""
+
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        return _compiled(inputs, _dense()(ops.log(inputs)), **given)
+
+    return make
+
+
+def cnn(activation: str = "relu", function: Any = None, **given: Any) -> Make:
+    """Return a model with a convolution."""
+
+    def make() -> keras.Model:
+        inputs = keras.Input((8, 8, 1))
+        hidden = layers.Conv2D(4, 3, activation=activation, name="conv")(inputs)
+        hidden = layers.Flatten()(layers.MaxPooling2D()(hidden))
+        return _compiled(inputs, hidden if function is None else function(hidden), **given)
+
+    return make
+
+
+def normal(momentum: float = 0.9, function: Any = lambda hidden: hidden, **given: Any) -> Make:
+    """Return a model with batch normalization."""
+
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        hidden = _dense()(function(inputs))
+        hidden = layers.BatchNormalization(momentum=momentum, name="normal")(hidden)
+        return _compiled(inputs, hidden, **given)
+
+    return make
+
+
+def lstm(units: int = 4, **given: Any) -> Make:
+    """Return a recurrent model."""
+
+    def make() -> keras.Model:
+        inputs = keras.Input((5, 3))
+        return _compiled(inputs, layers.LSTM(units, name="lstm")(inputs), **given)
+
+    return make
+
+
+def attention(heads: int = 2, **given: Any) -> Make:
+    """Return a model with an embedding and attention."""
+
+    def make() -> keras.Model:
+        inputs = keras.Input((6,), dtype="int32")
+        words = layers.Embedding(12, 8, name="words")(inputs)
+        hidden = words + layers.MultiHeadAttention(heads, 4, name="attention")(words, words)
+        hidden = layers.GlobalAveragePooling1D()(layers.LayerNormalization(name="normal")(hidden))
+        return _compiled(inputs, hidden, **given)
+
+    return make
+
+
+def half(policy: str = "float16", factor: float = 1.0, **given: Any) -> Make:
+    """Return a model that computes in 16 bits."""
+
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        hidden = layers.Dense(8, "relu", name="hidden", dtype=policy)(inputs)
+        hidden = layers.Rescaling(factor, name="scale", dtype=policy)(hidden)
+        return _compiled(inputs, hidden, of_out={"dtype": "float32"}, **given)
+
+    return make
+
+
+MODELS = {
+    "dense": dense, "log": log, "cnn": cnn, "normal": normal, "lstm": lstm, "attention": attention,
+    "half": half,
+}  # fmt: skip
