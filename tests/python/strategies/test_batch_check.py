@@ -1,6 +1,7 @@
 """The check of the first batch: what several workers cannot compute as one worker does, it warns of."""
 
 import json
+import re
 import warnings
 from typing import Any
 
@@ -154,17 +155,30 @@ def test_a_model_with_a_fit_of_its_own_is_checked():
     assert "the layer 'centred' uses several rows of a batch at once, and a worker has only" in difference
 
 
+class Noise(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        shape = keras.ops.shape(inputs)
+        return inputs + keras.random.normal(shape) + tf.random.normal(shape)  # by the seeds of the libraries
+
+
 def test_the_result_says_which_layers_draw_random_numbers():
     def with_dropout() -> keras.Model:
-        made = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), keras.layers.Dense(2)])
+        parts = [keras.layers.Reshape((3, 1)), keras.layers.LSTM(3), keras.layers.Dropout(0.5), Noise()]
+        made = keras.Sequential([keras.Input((3,)), *parts, keras.layers.Dense(2)])
         made.compile("sgd", "mse")
         return made
 
-    for workers, differences in ((1, []), (2, ["each worker draws its own random numbers in dropout"])):
+    for workers in (1, 2):
         result = tfdistr.distributed_fit(
             with_dropout, X, Y, cluster=tfdistr.local_cluster(workers), batch_size=6, seed=1, verbose=0
         )
-        assert result.params["differences"] == differences
+        if workers == 1:
+            assert result.params["differences"] == []
+    same, drawing = result.params["differences"]
+    assert drawing == "each worker draws its own random numbers in dropout, noise"  # not the LSTM's generator
+    assert re.fullmatch(
+        r"all workers draw the same random numbers in RandomStandardNormal \(.*noise.*\)", same
+    )
 
 
 def test_a_filter_for_the_class_says_that_one_knows():
