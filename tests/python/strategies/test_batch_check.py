@@ -18,7 +18,8 @@ pytestmark = pytest.mark.timeout(300)
 NOT_FINITE = "not finite"
 #: What a warning says of a model that cannot be split.
 WARNED = {
-    "sum in a layer": "because the layer 'sum_loss' uses several rows of a batch at once",
+    "sum in a layer": "because the layer 'sum_loss' adds a loss that is a sum over the rows, and workers",
+    "sum in compute_loss": "because the loss is a sum over the rows, and workers weight their losses as",
     "mean in a layer": "because the layer 'centred' uses several rows",
     "mean before zeros": "because the layer 'centred_1' uses several rows",
     "hard examples": "because train_step() uses several rows",
@@ -70,7 +71,8 @@ def test_it_warns_of(told, name):
     assert category == "batch_loss"
     assert WARNED[name] in message
     if name not in (NOT_FINITE, "predictions"):
-        ways_out = ["tfdistr.gather()", "tape.gradient()", "virtual_workers", "BatchLossWarning"]
+        ways_out = ["Return the mean"] if "sum" in name else ["tfdistr.gather()", "tape.gradient()"]
+        ways_out += ["virtual_workers", "BatchLossWarning"]
         assert [part for part in ways_out if part not in message] == []
 
 
@@ -99,7 +101,7 @@ def test_virtual_workers_are_checked_as_well(tmp_path):
     told = json.loads(file.read_text())
     assert told.pop("decided") == [0]
     assert {name for name in told if any(kind == "batch_loss" for _, kind in told[name]["warnings"])} == {
-        "sum in a layer", "mean in a layer", "mean before zeros", "hard examples",
+        "sum in a layer", "sum in compute_loss", "mean in a layer", "mean before zeros", "hard examples",
         "moving codes", "counted rows", "the largest as a log", "predictions", NOT_FINITE,
     }  # fmt: skip
     assert [name for name in told if told[name]["changed"]] == []
