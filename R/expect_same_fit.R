@@ -8,9 +8,10 @@
 #' is a process of its own: so all trainings have the same environment.
 #'
 #' If the results differ, the expectation fails. The message has the first difference, the first epoch whose
-#' history differs, the reason and the fix. To find the reason, the model is examined, and trainings of one
-#' step show which part of it is the reason. The message says "Reason" if an experiment has shown it, else
-#' "Likely reason". Indices in the message count from 0.
+#' history differs, the reason and the fix. First, the lowest number of workers trains again: do its results
+#' repeat? The reason is what the fit itself knows (`fit$params$differences`). If it knows none, the first step
+#' that differs is named. The message says "Reason" if the check of the first batch or a further training has
+#' shown it, else "Likely reason". Indices in the message count from 0.
 #'
 #' @inheritParams distributed_fit
 #' @param model Function without arguments that builds and compiles the model, or a compiled model, which is
@@ -52,18 +53,16 @@ expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), toleranc
   arguments <- named_dots(...)
   record <- new.env()
   # The core needs the names of all arguments, and the values of some. For others it gets and gives back TRUE.
-  read <- c("virtual_workers", "initial_epoch", "strategy", "batch_size")
+  read <- c("virtual_workers", "strategy", "batch_size")
   known <- arguments
   known[!(names(known) %in% read | vapply(known, is.null, NA))] <- TRUE
-  if (!is.null(known$initial_epoch)) known$initial_epoch <- python_epoch(known$initial_epoch)
-  train <- function(workers, without, given) {
-    changed <- c("epochs", "steps_per_epoch", "validation_freq", "virtual_workers")
-    own <- setdiff(names(given), if (is.null(without)) NULL else changed)
+  train <- function(workers, given) {
+    own <- setdiff(names(given), "run_dir")
     given[own] <- Map(function(name, value) arguments[[name]] %||% value, own, given[own])
-    model <- if (is.null(without)) model else probe_of(model, without)
-    given <- c(list(model, x, y, cluster = local_cluster(workers)), given)
-    fit <- do.call(distributed_fit, given, quote = TRUE)
-    if (is.null(without)) record$fits <- c(record$fits, list(fit))
+    fit <- do.call(
+      distributed_fit, c(list(model, x, y, cluster = local_cluster(workers)), given), quote = TRUE
+    )
+    if (is.null(given$run_dir)) record$fits <- c(record$fits, list(fit))
     fit
   }
   predict_first <- function(place) {
@@ -84,13 +83,4 @@ expect_same_fit <- function(model, x, y = NULL, ..., workers = c(1, 2), toleranc
     testthat::fail(core(convert = TRUE)$in_r(differ), trace_env = rlang::caller_env())
   }
   invisible(record$fits)
-}
-
-# A function that makes the model of an experiment, in any process.
-probe_of <- function(model, without) {
-  without <- as.list(without)
-  if (is_python(model)) {
-    return(core()$Probe(model, without))
-  }
-  function() core()$probed(model(), without)
 }

@@ -110,9 +110,7 @@ NAMES = {
     "replay_for_r": "replays.values_for_r",
     "verify_for_r": "replays.values_for_r",
     # expect_same_fit()
-    "Probe": "same_fit.probe",
     "plan_same_fit": "same_fit.plan",
-    "probed": "same_fit.probe",
     "compare_fits": "testing",
     # tfdistr_sitrep()
     "relevant_variables": "diagnosis",

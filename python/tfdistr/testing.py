@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.errors import TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
 from tfdistr.same_fit.plan import Plan, plan_same_fit
-from tfdistr.same_fit.probe import Probe
 from tfdistr.training.model_copies.given_model import as_model_factory
 
 if TYPE_CHECKING:
@@ -33,7 +31,8 @@ def assert_same_fit(
     its random numbers. The weights, all variables of the optimizer, the history and the outputs for the first
     batch are compared with those of the lowest number of workers.
 
-    If they differ, the model is examined, and trainings of one step show which part of it is the reason.
+    If they differ, the lowest number of workers trains again: do its results repeat? The reason is what the
+    fit itself knows (``fit.params["differences"]``). If it knows none, the first step that differs is named.
 
     Args:
         model: Function without arguments that builds and compiles the model, or a compiled model, which is
@@ -52,8 +51,8 @@ def assert_same_fit(
 
     Raises:
         AssertionError: The results differ. The message names the first difference, the first epoch whose
-            history differs, the reason, and the fix. It says "Reason" if an experiment has shown it, else
-            "Likely reason".
+            history differs, the reason, and the fix. It says "Reason" if the check of the first batch or a
+            further training has shown it, else "Likely reason".
         ArgumentError: An argument is not of the form above.
         ClusterStartError: The workers could not be started or did not find each other.
         WorkerFailedError: The training failed; the message says on how many workers.
@@ -90,12 +89,9 @@ def assert_same_fit(
     plan = plan_same_fit(model, workers, tolerance, arguments)
     model, fits = as_model_factory(model), []
 
-    def train(number: int, without: Collection[str] | None, given: dict[str, Any]) -> FitResult:
-        made = model if without is None else Probe(model, without)
-        fit = distributed_fit(made, x, y, cluster=local_cluster(number), **given)
-        if without is None:
-            fits.append(fit)
-        return fit
+    def train(number: int, given: dict[str, Any]) -> FitResult:
+        fits.append(distributed_fit(model, x, y, cluster=local_cluster(number), **given))
+        return fits[-1]
 
     def predict(place: int) -> Any:
         return fits[place].predict(x, batch_size=arguments.get("batch_size"), steps=1)
@@ -107,30 +103,18 @@ def assert_same_fit(
 
 
 def compare_fits(
-    plan: Plan,
-    train: Callable[[int, Collection[str] | None, dict[str, Any]], FitResult],
-    predict: Callable[[int], object],
+    plan: Plan, train: Callable[[int, dict[str, Any]], FitResult], predict: Callable[[int], object]
 ) -> str | None:
     """Train as planned, and compare the results.
 
     Args:
         plan: The trainings.
-        train: Called with the number of workers, the parts that a probe of the model is without (None for the
-            model itself), and the arguments of ``distributed_fit()``.
-        predict: Called with the index of a result of the model itself; returns the outputs for the first
-            batch.
+        train: Called with the number of workers and the arguments of ``distributed_fit()``.
+        predict: Called with the index of a result; returns the outputs for the first batch.
 
     Returns:
         The message about the difference and its reason; None if the results are the same.
     """
-    fits = [train(number, None, plan.arguments) for number in plan.workers]
-    study = plan.study(fits, [predict(place) for place in range(len(fits))])
-    if study is None:
-        return None
-    for experiment in study.experiments():
-        given = plan.arguments_of(experiment)
-        try:
-            experiment.done(train(experiment.workers, experiment.without, given))
-        except TfdistrError:  # the study then has fewer results
-            continue
-    return study.message()
+    fits = [train(number, plan.arguments) for number in plan.workers]
+    outputs = [predict(place) for place in range(len(fits))]
+    return plan.explained(fits, outputs, train)

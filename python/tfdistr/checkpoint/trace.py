@@ -68,7 +68,8 @@ class Trace:
 
     Attributes:
         starts: What each start of the training has recorded: ``step``, the number of steps before it, and
-            ``workers``, ``optimizers``, ``epochs``, ``data``, ``kernels`` and ``versions``.
+            ``workers``, ``optimizers``, ``epochs``, ``data``, ``kernels``, ``versions`` and ``differences``
+            from one worker.
         steps: The steps by their numbers.
     """
 

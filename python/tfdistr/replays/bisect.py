@@ -42,15 +42,17 @@ class Bisection:
         tolerance: The relative difference that was allowed.
         difference: The relative difference of the numbers of the first step that shows one; 0 if none does.
         differences: The settings, the data, versions, processors and numbers of workers that differ, by name:
-            the value of the first run, and that of the second.
+            the value of the first run, and that of the second. "differences" are the known ones from the
+            result of one worker, such as layers that draw random numbers.
         confirmed: Whether the replays give the numbers of the traces: of the first run, and of the second;
             None without a replay.
         tensor: The first tensor of the step that differs between the replays; None if none does.
         by: The largest relative difference of this tensor.
         rows: The rows of the batch that differ, from 0; None if the rows are the same.
         indices: The indices of these rows in the data of the first run; None if the data has none.
-        reason: The likely reason: "settings", "data", "learning rate", "weights", "gradients", "update",
-            "kernel", "code" or "random numbers"; None if no step differs.
+        reason: The likely reason: "settings", "data", "workers", "learning rate", "weights", "gradients",
+            "update", "kernel", "code" or "random numbers"; None if no step differs. "workers" means the
+            known differences from one worker, which need no replay.
     """
 
     run_a: str
@@ -181,8 +183,9 @@ def bisect_kept(
     step = common[-1] if shown is None else shown  # weights may differ though no number shows it
     by = difference(a.trace.steps[step], b.trace.steps[step])
     known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
-    if model is None:
-        return replace(known, reason=_by_numbers(a, b, known))
+    by_numbers = _by_numbers(a, b, known)
+    if model is None or by_numbers == "workers":  # a known difference needs no replay
+        return replace(known, reason=by_numbers)
     if x_b is None and y_b is None:
         y_b = y
     one = RunAgain(a, on_seed, {"model": model, "x": x, "y": y, "callbacks": callbacks, **again})
@@ -254,9 +257,9 @@ def _differences(a: KeptRun, b: KeptRun, step: int) -> dict[str, tuple[Any, Any]
     return {name: (one[name], other.get(name)) for name in one if one[name] != other.get(name)}
 
 
-_COMPARED = ("workers", "optimizers", "data", "kernels")
+_COMPARED = ("workers", "differences", "optimizers", "data", "kernels")
 #: Differences of two runs that their user has made.
-_NOT_SETTINGS = ("workers", "data", "examples", "kernels")
+_NOT_SETTINGS = ("workers", "differences", "data", "examples", "kernels")
 
 
 def _settings(found: Bisection) -> list[str]:
@@ -272,6 +275,8 @@ def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
         return "settings"
     if {"data", "examples"} & set(found.differences or {}):
         return "data"
+    if "differences" in (found.differences or {}):
+        return "workers"
     if one.rates != other.rates:
         return "learning rate"
     if relative(one.loss, other.loss) > found.tolerance:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
 
+from tfdistr.checkpoint.trace import read_trace
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.strategies import MultiWorkerMirrored, as_strategy
 from tfdistr.same_fit.difference import find_difference
-from tfdistr.same_fit.study import Experiment, Study
 from tfdistr.training.per_worker import PerWorker
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import describe
@@ -21,11 +23,6 @@ _TOLERANCE = 1e-6
 #: Arguments of all trainings, if the user gives no others.
 _DEFAULTS = {"verbose": 0, "seed": 1}
 _OWN = ("cluster", "run_dir", "resume")
-#: Arguments that do not apply to a training of one step.
-_LONG = (
-    "callbacks", "validation_data", "validation_steps", "validation_batch_size", "checkpoint_every",
-    "failures",
-)  # fmt: skip
 
 
 @attrs.frozen
@@ -42,29 +39,39 @@ class Plan:
     tolerance: float
     arguments: dict[str, Any]
 
-    def study(self, fits: Sequence[FitResult], outputs: Sequence[object]) -> Study | None:
-        """Compare the results.
+    def explained(
+        self,
+        fits: Sequence[FitResult],
+        outputs: Sequence[object],
+        train: Callable[[int, dict[str, Any]], FitResult],
+    ) -> str | None:
+        """Compare the results, and return the message about the first difference; None if there is none.
 
         Args:
             outputs: The predictions of each result's model for the same rows.
-
-        Returns:
-            The study that finds the reason of the first difference; None if the results are the same.
+            train: Called with the number of workers and the arguments of ``distributed_fit()``.
         """
         found = find_difference(fits, outputs, self.workers, self.tolerance)
         if found is None:
             return None
-        from tfdistr.same_fit.parts import find_parts
+        from tfdistr import tf_internals
+        from tfdistr.same_fit.explanation import Run, explain
 
-        parts = find_parts(fits[0].model, fits[0]._trained.state().inputs)
-        return Study(
-            found,
-            parts,
-            most=self.workers[-1],
-            virtual_workers=self.arguments.get("virtual_workers"),
-            sixteen_bits=self._strategy.gradient_dtype != "float32",
-            callbacks=self.arguments.get("callbacks") is not None,
-        )
+        with tempfile.TemporaryDirectory(prefix="tfdistr-") as folder:
+
+            def run(number: int) -> Run:
+                run_dir = tempfile.mkdtemp(dir=folder)
+                return Run(train(number, self.arguments_in(run_dir)).history, read_trace(Path(run_dir)).steps)
+
+            layers = [fits[0].model, *tf_internals.all_layers(fits[0].model)]
+            half = any("16" in str(layer.compute_dtype) for layer in layers)
+            explanation = explain(
+                found, fits[0].history, fits[self.workers.index(found.workers[1])].params["differences"], run,
+                virtual=self.arguments.get("virtual_workers") is not None,
+                sixteen_bits=half or self._strategy.gradient_dtype != "float32",
+                callbacks=self.arguments.get("callbacks") is not None,
+            )  # fmt: skip
+        return explanation.message(found, self.workers[-1])
 
     @property
     def _strategy(self) -> MultiWorkerMirrored:
@@ -72,18 +79,10 @@ class Plan:
         assert isinstance(strategy, MultiWorkerMirrored)  # plan_same_fit() has checked it
         return strategy
 
-    def arguments_of(self, experiment: Experiment) -> dict[str, Any]:
-        """Return the arguments of the training of one step for an experiment."""
-        kept = {name: value for name, value in self.arguments.items() if name not in _LONG}
-        return kept | self.changed_by(experiment)
-
-    def changed_by(self, experiment: Experiment) -> dict[str, Any]:
-        """Return the arguments that an experiment changes or adds."""
-        epoch = check_int("initial_epoch", self.arguments.get("initial_epoch", 0), minimum=0) + 1
-        # No validation is in this epoch.
-        changed = {"epochs": epoch, "steps_per_epoch": 1, "validation_freq": [epoch + 1]}
-        virtual = experiment.virtual_workers
-        return changed if virtual is None else {**changed, "virtual_workers": virtual}
+    def arguments_in(self, run_dir: str) -> dict[str, Any]:
+        """Return the arguments of a training that leaves its trace in a folder."""
+        every = self.arguments.get("checkpoint_every") or "epoch"
+        return self.arguments | {"run_dir": run_dir, "checkpoint_every": every}
 
 
 def plan_same_fit(model: object, workers: object, tolerance: object, arguments: Mapping[str, object]) -> Plan:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tfdistr.strategies.exact.batch_check import SUM
+from tfdistr.strategies.noted_layers import DRAWS, NORMALIZES, SAME
 
 
 @dataclass(frozen=True)
@@ -51,54 +53,22 @@ UNKNOWN = Reason(
     "Compute means over the rows; gather the rows of all workers with tfdistr.gather() for a loss over the "
     "batch; let the optimizer clip (clipnorm, global_clipnorm).",
 )
-_DRAWS = "Pass virtual_workers={most}: the numbers then do not depend on the number of workers."
+
+_SAID = "The result on several workers is not that of one worker: "
+#: What to do about the differences that the result of a fit tells, by a part of their sentences.
+_FIXES = {
+    DRAWS: "Pass virtual_workers={most}: the numbers then do not depend on the number of workers.",
+    NORMALIZES: "Use BatchNormalization(synchronized=True), or pass virtual_workers={most}.",
+    SAME: "Draw with keras.random and a keras.random.SeedGenerator of the layer, and pass "
+    "virtual_workers={most}.",
+    SUM: "Return the mean over the rows, or one loss for each row; in add_loss(), add the mean.",
+    _SAID: "Gather the rows of all workers there with tfdistr.gather(); in train_step, "
+    "take gradients with tape.gradient(), or let the optimizer clip; or pass virtual_workers={most}.",
+}
 
 
-def drawing(layers: Sequence[str]) -> Reason:
-    """Return the reason that layers draw random numbers."""
-    return Reason(
-        f"{_layers(layers, 'draws', 'draw')} random numbers for the rows of each worker, so that they depend "
-        "on the number of workers.",
-        _DRAWS,
-    )
-
-
-def tensorflow(operations: Sequence[str]) -> Reason:
-    """Return the reason that operations draw with TensorFlow's global seed."""
-    one = len(operations) == 1
-    return Reason(
-        f"the operation{'s' * (not one)} {', '.join(operations)} draw{'s' * one} with TensorFlow's global "
-        "seed, so that all workers draw the same numbers for their rows.",
-        "Draw with keras.random and a keras.random.SeedGenerator of the layer, and pass "
-        "virtual_workers={most}.",
-    )
-
-
-def normalizing(layers: Sequence[str]) -> Reason:
-    """Return the reason that layers normalize with the rows of one worker."""
-    return Reason(
-        f"{_layers(layers, 'normalizes', 'normalize')} with the rows of one worker only.",
-        "Use BatchNormalization(synchronized=True), or pass virtual_workers={most}.",
-    )
-
-
-def added(layers: Sequence[str]) -> Reason:
-    """Return the reason that layers add losses that are sums."""
-    return Reason(
-        f"{_layers(layers, 'adds', 'add')} a loss that is a sum over the rows. The losses of the workers are "
-        "weighted as means over their rows.",
-        "Add a mean over the rows in add_loss().",
-    )
-
-
-def summed() -> Reason:
-    """Return the reason that the loss of the model is a sum."""
-    return Reason(
-        "the loss is a sum over the rows. The losses of the workers are weighted as means over their rows.",
-        'Return the mean over the rows, or one loss for each row; or use a Keras loss with reduction="sum".',
-    )
-
-
-def _layers(names: Sequence[str], one: str, several: str) -> str:
-    quoted = ", ".join(f'"{name}"' for name in names)
-    return f"the layer {quoted} {one}" if len(names) == 1 else f"the layers {quoted} {several}"
+def reason_of(difference: str) -> Reason | None:
+    """Return the reason in a sentence of ``fit.params["differences"]``; None if it is no reason."""
+    fixes = (fix for part, fix in _FIXES.items() if part in difference)
+    fix = next(fixes, None)
+    return None if fix is None else Reason(f"{difference.removeprefix(_SAID)}.", fix)

@@ -9,7 +9,6 @@ attribute of this object hides the method of the class, so that nothing in Keras
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,9 +28,6 @@ from tfdistr.strategies.exact.step_logs import combine_logs
 from tfdistr.strategies.outside_scope import check_made_inside
 from tfdistr.strategies.virtual.rounding import compare_machines
 from tfdistr.strategies.xla import compile_between_exchanges, without_xla
-from tfdistr.utils.warn import NOTE
-
-log = logging.getLogger("tfdistr")
 
 _MAKERS = {
     "fit": "make_train_function",
@@ -147,15 +143,13 @@ class KerasCalls:
         if training:
             extended.watch.begin()
             extended.differences.clear()
-            extended.batch_statistics.begin(model)
+            extended.layers.begin(model)
         combine_logs(extended, model)
         if model not in self._prepared:
             self._prepared.add(model)
             self._save_on_chief(model)
             if not extended.virtual:  # they have random numbers and rows of their own
                 self._separate_random_numbers(model)
-        if training and not extended.virtual:
-            self._note_random_numbers(model)
 
     def _separate_random_numbers(self, model: keras.Model) -> None:
         """Give dropout and noise different random numbers on each worker; the chief's equal one worker's."""
@@ -163,16 +157,6 @@ class KerasCalls:
             state = self._extended.local_variable(generator.state.value)
             offset = tf.constant([self._extended.worker_index * tf_internals.BETWEEN_SEEDS, 0], state.dtype)
             state.assign_add(offset)
-
-    def _note_random_numbers(self, model: keras.Model) -> None:
-        names = [layer.name for layer, _ in tf_internals.layers_with_generators(model)]
-        if names:
-            difference = f"each worker draws its own random numbers in {', '.join(dict.fromkeys(names))}"
-            self._extended.differences.append(difference)
-            log.warning(
-                "Random numbers are not those of one worker: %s. virtual_workers makes them independent of "
-                "the number of workers.", difference, extra=NOTE,
-            )  # fmt: skip
 
     def _save_on_chief(self, model: keras.Model) -> None:
         for name in _SAVERS:

@@ -309,7 +309,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             with marked(predicting):
                 return predict_exactly(extended, collectives, predicting, fn, data, run)
         model, fn = keras_step
-        with extended.batch_statistics.noted(model), marked(model):
+        with extended.layers.noted(model), marked(model):
             logs = run_exactly(extended, collectives, model, fn, data, run)
         self._logs = [weakref.ref(log) for log in tf.nest.flatten(logs) if not _is_number(log)]
         return logs

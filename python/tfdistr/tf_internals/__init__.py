@@ -78,6 +78,7 @@ from tfdistr.tf_internals.keras_own import (
     flush_events,
     function_of_r,
     observed_batch_statistics,
+    observed_draws,
     random_generators,
     serialized,
     silent_batch_statistics,

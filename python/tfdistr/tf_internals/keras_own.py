@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.src.saving import serialization_lib
 from tensorflow.python.eager import context as _context
 
-from tfdistr.tf_internals.keras_loop import all_layers
+from tfdistr.tf_internals.keras_loop import all_layers, existing_seed_generator, layers_with_generators
 from tfdistr.tf_internals.keras_step import overridden
 
 _MODULE = "rpytools.call"  # of reticulate 1.41 to 1.46
@@ -110,6 +110,47 @@ def _observed(layer: keras.Layer, used: Callable[[keras.Layer], None]) -> Any:
         if kwargs.get("training", args[0] if args else None) and layer.trainable:
             used(layer)
         return own(inputs, *args, **kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def observed_draws(model: keras.Model, used: Callable[[keras.Layer], None]) -> Iterator[None]:
+    """Call ``used`` with each layer that draws from a Keras generator, within the context.
+
+    A draw from Keras's global generator is one of the layer whose ``call()`` runs, or of the model.
+    """
+    running = [model]
+    with contextlib.ExitStack() as stack:
+
+        def observe(generator: keras.random.SeedGenerator, layer: keras.Layer | None) -> None:
+            own = generator.next
+
+            def following(*args: object, **kwargs: object) -> Any:
+                used(layer or running[-1])
+                return own(*args, **kwargs)
+
+            stack.enter_context(overridden(generator, "next", following))
+
+        for layer, generator in layers_with_generators(model):
+            observe(generator, layer)
+        common = existing_seed_generator()
+        if common is not None:
+            observe(common, None)
+            for layer in all_layers(model):
+                stack.enter_context(overridden(layer, "call", _running(running, layer)))
+        yield
+
+
+def _running(running: list[keras.Layer], layer: keras.Layer) -> Any:
+    own = layer.call
+
+    def call(*args: object, **kwargs: object) -> Any:
+        running.append(layer)
+        try:
+            return own(*args, **kwargs)
+        finally:
+            running.pop()
 
     return call
 

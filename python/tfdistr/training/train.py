@@ -98,9 +98,15 @@ def _train(
         model=model, history=history_of(history), inputs=input_spec(data), seconds=seconds,
         communication=strategy.communication,
         described=describe_model(model) if isinstance(job.model, RFunction) else None, times=parts,
-        differences=list(getattr(model.distribute_strategy.extended, "differences", ())), xla=xla,
+        differences=list(_differences(model)), xla=xla,
         form=reader.form,
     )  # fmt: skip
+
+
+def _differences(model: keras.Model) -> list[str]:
+    """Return the list to which the strategy adds why the result is not that of one worker."""
+    found: list[str] = getattr(model.distribute_strategy.extended, "differences", [])
+    return found
 
 
 def _not_measured(strategy: WorkerStrategy, model: keras.Model) -> set[str]:
@@ -202,4 +208,5 @@ def _run_trace(
     return RunTrace(
         StepTrace(model), run_dir, stops=job.recovery.nan is not None, workers=strategy.num_workers,
         epochs=job.epochs, data=data, kernels=describe_kernels(), versions=versions(),
+        differences=_differences(model),
     )  # fmt: skip

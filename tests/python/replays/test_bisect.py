@@ -50,6 +50,22 @@ def test_two_workers_agree_with_one_up_to_the_tolerance(run: Path, tmp_path: Pat
     assert (found.step, found.tolerance) == (None, 0.001)
 
 
+def dropped() -> keras.Model:
+    made = keras.Sequential(
+        [*plain().layers[:1], keras.layers.Dropout(0.5, name="drop"), keras.layers.Dense(2)]
+    )
+    made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return made
+
+
+def test_a_layer_that_draws_on_each_worker_is_named(tmp_path: Path) -> None:
+    train(tmp_path / "one", dropped, epochs=1)
+    train(tmp_path / "two", dropped, epochs=1, cluster=tfdistr.local_cluster(2))
+    found = tfdistr.bisect(tmp_path / "one", tmp_path / "two", dropped, X, Y)
+    assert (found.step, found.reason, found.confirmed) == (1, "workers", None)
+    assert "differences: [] and ['each worker draws its own random numbers in drop']" in str(found)
+
+
 def test_a_row_that_is_not_finite_in_one_run(run: Path, tmp_path: Path) -> None:
     x = X.copy()
     x[20, 1] = np.nan

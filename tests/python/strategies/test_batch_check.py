@@ -1,6 +1,7 @@
 """The check of the first batch: what several workers cannot compute as one worker does, it warns of."""
 
 import json
+import re
 import warnings
 from typing import Any
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.timeout(300)
 NOT_FINITE = "not finite"
 #: What a warning says of a model that cannot be split.
 WARNED = {
-    "sum in a layer": "because the layer 'sum_loss' uses several rows of a batch at once",
+    "sum in a layer": "because the layer 'sum_loss' adds a loss that is a sum over the rows, and workers",
+    "sum in compute_loss": "because the loss is a sum over the rows, and workers weight their losses as",
     "mean in a layer": "because the layer 'centred' uses several rows",
     "mean before zeros": "because the layer 'centred_1' uses several rows",
     "hard examples": "because train_step() uses several rows",
@@ -69,7 +71,8 @@ def test_it_warns_of(told, name):
     assert category == "batch_loss"
     assert WARNED[name] in message
     if name not in (NOT_FINITE, "predictions"):
-        ways_out = ["tfdistr.gather()", "tape.gradient()", "virtual_workers", "BatchLossWarning"]
+        ways_out = ["Return the mean"] if "sum" in name else ["tfdistr.gather()", "tape.gradient()"]
+        ways_out += ["virtual_workers", "BatchLossWarning"]
         assert [part for part in ways_out if part not in message] == []
 
 
@@ -98,7 +101,7 @@ def test_virtual_workers_are_checked_as_well(tmp_path):
     told = json.loads(file.read_text())
     assert told.pop("decided") == [0]
     assert {name for name in told if any(kind == "batch_loss" for _, kind in told[name]["warnings"])} == {
-        "sum in a layer", "mean in a layer", "mean before zeros", "hard examples",
+        "sum in a layer", "sum in compute_loss", "mean in a layer", "mean before zeros", "hard examples",
         "moving codes", "counted rows", "the largest as a log", "predictions", NOT_FINITE,
     }  # fmt: skip
     assert [name for name in told if told[name]["changed"]] == []
@@ -154,17 +157,30 @@ def test_a_model_with_a_fit_of_its_own_is_checked():
     assert "the layer 'centred' uses several rows of a batch at once, and a worker has only" in difference
 
 
+class Noise(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        shape = keras.ops.shape(inputs)
+        return inputs + keras.random.normal(shape) + tf.random.normal(shape)  # by the seeds of the libraries
+
+
 def test_the_result_says_which_layers_draw_random_numbers():
     def with_dropout() -> keras.Model:
-        made = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), keras.layers.Dense(2)])
+        parts = [keras.layers.Reshape((3, 1)), keras.layers.LSTM(3), keras.layers.Dropout(0.5), Noise()]
+        made = keras.Sequential([keras.Input((3,)), *parts, keras.layers.Dense(2)])
         made.compile("sgd", "mse")
         return made
 
-    for workers, differences in ((1, []), (2, ["each worker draws its own random numbers in dropout"])):
+    for workers in (1, 2):
         result = tfdistr.distributed_fit(
             with_dropout, X, Y, cluster=tfdistr.local_cluster(workers), batch_size=6, seed=1, verbose=0
         )
-        assert result.params["differences"] == differences
+        if workers == 1:
+            assert result.params["differences"] == []
+    same, drawing = result.params["differences"]
+    assert drawing == "each worker draws its own random numbers in dropout, noise"  # not the LSTM's generator
+    assert re.fullmatch(
+        r"all workers draw the same random numbers in RandomStandardNormal \(.*noise.*\)", same
+    )
 
 
 def test_a_filter_for_the_class_says_that_one_knows():

@@ -201,3 +201,34 @@ def test_an_optimizer_that_gets_nothing_has_no_norm() -> None:
         values = trace.values().numpy()
     assert not trace.has_loss
     assert values[1] == -1.0
+
+
+@pytest.mark.parametrize("also_in_step", [False, True])
+def test_an_update_in_a_function_of_the_step_is_recorded(also_in_step: bool) -> None:
+    keras.utils.set_random_seed(1)
+    trained = plain()
+    trained.optimizer.build(trained.trainable_variables)
+    trace = StepTrace(trained)
+
+    def update(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = trained.compute_loss(x, y, trained(x))
+        trained.optimizer.apply(tape.gradient(loss, trained.trainable_variables), trained.trainable_variables)
+
+    in_function = tf.function(update, autograph=False)
+
+    @tf.function(autograph=False)
+    def step(first: Any, second: Any) -> Any:
+        with trace.recording():
+            in_function(*first)
+            if also_in_step:
+                update(*second)
+            return trace.values()
+
+    each = 1 + also_in_step
+    norms = [norm for _, norm, _ in by_hand(plain, X, Y, 2 * each)]
+    batches = [(tf.constant(X[n : n + 8]), tf.constant(Y[n : n + 8])) for n in range(0, 32, 8)]
+    for number in range(2):
+        own = slice(each * number, each * (number + 1))
+        values = step(*(batches[own] * 2)[:2]).numpy()
+        assert math.sqrt(values[1]) == pytest.approx(np.linalg.norm(norms[own]), rel=1e-5)

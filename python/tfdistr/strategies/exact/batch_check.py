@@ -55,12 +55,18 @@ LARGEST_WEIGHTS = 200 * 1024 * 1024
 #: Bytes of rows that the workers gather in a step for a loss or a metric, if the gradients are smaller.
 _GATHERED = 16 * 1024 * 1024
 
-_WAYS_OUT = (
+_GATHER = (
     "Gather the rows of all workers there with tfdistr.gather(); in train_step, take gradients with "
-    "tape.gradient(), which gives those of the whole batch; pass virtual_workers, with which the result is "
-    "the same on any number of workers; or, if you know this, filter warnings of the class BatchLossWarning "
-    "(R: tfdistr_warning_batch_loss)."
+    "tape.gradient(), which gives those of the whole batch"
 )
+_MEAN = "Return the mean over the rows, or one loss for each row; in add_loss(), add the mean"
+_WAYS_OUT = (
+    "pass virtual_workers, with which the result is the same on any number of workers; or, if you know this, "
+    "filter warnings of the class BatchLossWarning (R: tfdistr_warning_batch_loss)."
+)
+
+#: A loss that cannot be weighted by the rows of a worker.
+SUM = "a sum over the rows, and workers weight their losses as means"
 
 #: The kind and the name of an effect, and its difference.
 Difference = tuple[str, str, float]
@@ -210,14 +216,17 @@ class _Check:
         ]
         found = [tuple(each) for worker in self._exchanged(apart) for each in worker]
         if found and self._extended.is_chief:
-            layers: list[str] = []
+            layers: dict[str, bool] = {}
             with contextlib.suppress(Exception):  # the user's code; the other workers are not here
                 layers = self._mixing_layers(whole)
-            self._say(_message(found, self._parts, layers), ABOUT_BATCH)
+            are_sums = expected.are_sums(split, self._shares, tolerance)
+            because = _because(self._parts, layers, are_sums=are_sums)
+            way = _MEAN if SUM in because else _GATHER
+            self._say(_message(found, because), ABOUT_BATCH, f". {way}; {_WAYS_OUT}")
         return True
 
-    def _mixing_layers(self, rows: Any) -> list[str]:
-        """Return the names of the layers that use several rows at once."""
+    def _mixing_layers(self, rows: Any) -> dict[str, bool]:
+        """Return the layers that use several rows at once; see ``mixing_layers()``."""
         probe = StepProbe(self._extended, self._model, self._kind)
         with probe.prepared(perturbed=True), observed_layers(self._model) as calls:
             probe.whole(rows)
@@ -283,29 +292,48 @@ class _Check:
                 "step).", ", ".join(new), -(-per_row * self._batch // 1024), extra=NOTE,
             )  # fmt: skip
 
-    def _say(self, message: str, kind: Mapping[str, object]) -> None:
-        """Log a message on the chief; it is also a difference of the result."""
+    def _say(self, message: str, kind: Mapping[str, object], way_out: str = "") -> None:
+        """Log a message on the chief; without the way out, it is also a difference of the result."""
         if self._extended.is_chief:
-            log.warning("%s", message, extra=kind)
-            self.differences.append(message.partition(f". {_WAYS_OUT}")[0])
+            log.warning("%s", message + way_out, extra=kind)
+            self.differences.append(message)
 
 
-def _message(found: Sequence[Difference], parts: Sequence[str], layers: Sequence[str]) -> str:
+def _because(parts: Sequence[str], layers: Mapping[str, bool], *, are_sums: bool) -> str:
+    """Return why gradients are not those of one worker.
+
+    Args:
+        parts: What may be the cause.
+        layers: Layers that are a cause; see ``mixing_layers()``.
+        are_sums: Whether all gradients are sums over the rows.
+    """
+    if are_sums and not layers:
+        return f"the loss is {SUM}"
+    mixing = [name for name in layers if not layers[name]]
+    adding = [name for name in layers if layers[name]]
+    causes = []
+    if mixing or not adding:
+        cause = _listed(mixing, "and") if mixing else _listed(parts, "or")
+        use = "use" if len(mixing) > 1 else "uses"
+        causes.append(f"{cause} {use} several rows of a batch at once, and a worker has only its own")
+    if adding:
+        causes.append(f"{_listed(adding)} {'add' if len(adding) > 1 else 'adds'} a loss that is {SUM}")
+    return "; ".join(causes)
+
+
+def _message(found: Sequence[Difference], because: str) -> str:
     """Return the warning about effects that differ, each with its kind, its name and its difference.
 
     Args:
         found: The effects. Metrics and logs may follow from a gradient that differs.
-        parts: What may be the cause.
-        layers: Layers that are a cause.
+        because: Why gradients differ.
     """
     worst: dict[str, tuple[str, float]] = {}
     for kind, name, size in found:
         if size > worst.get(kind, ("", 0.0))[1]:
             worst[kind] = name, size
-    cause = _listed(layers, "and") if layers else _listed(parts, "or")
-    use = "use" if len(layers) > 1 else "uses"
     reasons = {
-        "gradient": f"{cause} {use} several rows of a batch at once, and a worker has only its own",
+        "gradient": because,
         "variable": "each worker changes it with its own rows only",
         "metric": "what the workers' rows add to it does not add up",
         "log": "it is neither a mean over the rows nor a sum",
@@ -314,7 +342,7 @@ def _message(found: Sequence[Difference], parts: Sequence[str], layers: Sequence
     shown = [kind for kind in kinds if kind in ("gradient", "variable")] or kinds
     effects = {kind: f"{_KINDS[kind]} {name} {_percent(size)}" for kind, (name, size) in worst.items()}
     sentences = [f"{effects[kind]} on the first rows, because {reasons[kind]}" for kind in shown]
-    return f"The result on several workers is not that of one worker: {'; '.join(sentences)}. {_WAYS_OUT}"
+    return f"The result on several workers is not that of one worker: {'; '.join(sentences)}"
 
 
 _KINDS = {

@@ -36,28 +36,34 @@ def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., object]
     return observed
 
 
-def mixing_layers(calls: LayerCalls, rows: int, parts: int, tolerance: float) -> list[str]:
+def mixing_layers(calls: LayerCalls, rows: int, parts: int, tolerance: float) -> dict[str, bool]:
     """Return the innermost layers whose outputs, or whose own losses, are not those of each part by itself.
 
     Args:
         calls: The calls on a batch.
         rows: Number of rows of this batch.
         parts: Number of parts of the same size.
+
+    Returns:
+        For each layer, as a message names it, whether it only adds losses that are sums over the rows.
     """
-    mixing: list[keras.Layer] = []
+    mixing: list[tuple[keras.Layer, bool]] = []
     for layer, args, kwargs in calls.values():
         with contextlib.suppress(Exception):  # a layer that takes no part by itself
-            if _mixes(layer, args, kwargs, rows, parts, tolerance):
-                mixing.append(layer)
-    outer = {id(layer) for layer in mixing if any(_is_inside(other, layer) for other in mixing)}
-    return [f"the layer {layer.name!r}" for layer in mixing if id(layer) not in outer]
+            mixes, adds = _mixes(layer, args, kwargs, rows, parts, tolerance)
+            if mixes or adds:
+                mixing.append((layer, not mixes))
+    outer = {id(layer) for layer, _ in mixing if any(_is_inside(other, layer) for other, _ in mixing)}
+    return {f"the layer {layer.name!r}": adds for layer, adds in mixing if id(layer) not in outer}
 
 
 def _is_inside(layer: keras.Layer, other: keras.Layer) -> bool:
     return layer is not other and any(layer is inner for inner in tf_internals.all_layers(other))
 
 
-def _mixes(layer: Any, args: Any, kwargs: Any, rows: int, parts: int, tolerance: float) -> bool:
+def _mixes(layer: Any, args: Any, kwargs: Any, rows: int, parts: int, tolerance: float) -> tuple[bool, bool]:
+    """Return whether a layer uses several rows at once, and whether its losses are sums over the rows."""
+
     def run(number: int | None) -> tuple[list[tf.Tensor], tf.Tensor]:
         given = (args, kwargs) if number is None else _part((args, kwargs), rows, parts, number)
         with tf_internals.alike_for_all_rows(tf_internals.Draws()):
@@ -65,12 +71,16 @@ def _mixes(layer: Any, args: Any, kwargs: Any, rows: int, parts: int, tolerance:
         losses = [tf.cast(loss, tf.float32) for loss in layer.losses]
         return [tf.cast(each, tf.float32) for each in outputs], tf.add_n(losses) if losses else tf.zeros([])
 
+    def alike(one: tf.Tensor, other: tf.Tensor) -> bool:
+        allowed = tolerance * (float(tf.norm(one)) or 1.0)
+        return one.shape != other.shape or float(tf.norm(one - other)) <= allowed
+
     whole, loss = run(None)
     each = [run(number) for number in range(parts)]
     together = [tf.concat(outputs, 0) for outputs in zip(*(outputs for outputs, _ in each), strict=True)]
-    pairs = [*zip(whole, together, strict=True), (loss, tf.add_n([part for _, part in each]) / parts)]
-    alike = [(a, b) for a, b in pairs if a.shape == b.shape]
-    return not all(float(tf.norm(a - b)) <= tolerance * (float(tf.norm(a)) or 1.0) for a, b in alike)
+    total = tf.add_n([part for _, part in each])
+    is_mean, is_sum = alike(loss, total / parts), alike(loss, total)
+    return not (all(map(alike, whole, together)) and (is_mean or is_sum)), is_sum and not is_mean
 
 
 def _part(given: Any, rows: int, parts: int, number: int) -> Any:

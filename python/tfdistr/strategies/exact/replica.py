@@ -17,13 +17,13 @@ from tfdistr.collectives.ring import TensorFlowCollectives
 from tfdistr.data.order.shard import Own, distribute_batches, is_share, leave_to_tensorflow
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.backup import watch_backups
-from tfdistr.strategies.batch_statistics import BatchStatistics
 from tfdistr.strategies.build import WithoutFirstLook, has_known_shapes, let_keras_build
 from tfdistr.strategies.end_of_data import warn_at_early_end
 from tfdistr.strategies.exact.exchange import NoPeers, check_no_strange_optimizer, scale
 from tfdistr.strategies.exact.known_steps import KnownSteps
 from tfdistr.strategies.exact.nan_loss import LossWatch
 from tfdistr.strategies.join import training_jobs
+from tfdistr.strategies.noted_layers import NotedLayers
 from tfdistr.strategies.same_calls import SameCalls
 from tfdistr.strategies.xla import compile_between_exchanges, without_xla
 
@@ -117,8 +117,8 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self.known = KnownSteps()
         #: Why the result of the running call of fit is not that of one worker, as far as it is known.
         self.differences: list[str] = []
-        #: Notes the layers that normalize with the rows of one worker.
-        self.batch_statistics = BatchStatistics(self.differences)
+        #: Notes the layers that draw random numbers, or normalize with the rows of one worker.
+        self.layers = NotedLayers(self.differences)
         with tf.device("CPU:0"):
             #: Number of this worker's rows in the last step that was written by the user.
             self.rows_of_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="rows_of_step")

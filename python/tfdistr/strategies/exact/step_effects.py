@@ -65,6 +65,15 @@ class Effects:
         for name, value in self.logs.items():
             yield "log", name, _of_log(value, other.logs.get(name))
 
+    def are_sums(self, other: Effects, parts: int, tolerance: float) -> bool:
+        """Return whether all gradients of the first step are sums over the rows.
+
+        Those of ``other`` are then means over so many parts with as many rows.
+        """
+        own, theirs = Effects({0: self.gradients[0]}), other.gradients.get(0, {})
+        as_sums = Effects({0: {name: parts * gradient for name, gradient in theirs.items()}})
+        return all(size <= tolerance for _, _, size in own.differences(as_sums))
+
     def sums(self, other: Effects, tolerance: float) -> set[str]:
         """Return the logs that are the sums of those of the workers in ``other``, and not their means."""
         return {

@@ -22,7 +22,7 @@ Changed = Callable[[int, Sequence[Any], Any], None]
 
 
 class StepTrace:
-    """The values of one step, in a variable that the step itself writes. It needs no synchronization.
+    """The values of one step: tensors of its graph, and a variable for those of functions that it calls.
 
     Optimizers get the gradients of the whole batch. The loss of this worker's rows is summed with the
     gradients, and has their weight.
@@ -50,6 +50,9 @@ class StepTrace:
         self._noted = self._scaled = False
         self.has_loss = False
         self._start = [float("nan")] + [-1.0, 1.0, 0.0] * len(self.optimizers)
+        self._step: Any = None  # the graph of the step
+        self._known: dict[int, tf.Tensor] = {}
+        self._writes = False  # whether functions write the variable, which may have been traced before
         with tf.device(None if model.jit_compile else "CPU:0"):  # XLA on a GPU has no variables of the CPU
             self._values = tf.Variable(self._start, dtype=tf.float64, trainable=False, name="trace")
 
@@ -57,7 +60,7 @@ class StepTrace:
     def recording(self) -> Iterator[None]:
         """Record the step that runs, or is traced, within the context."""
         self._loss, self._noted, self._scaled = None, False, False
-        self._values.assign(self._start)
+        self._step, self._known = current_graph(), {}
         with contextlib.ExitStack() as stack:
             for number, optimizer in enumerate(self.optimizers):
                 for name, hook in (("apply", self._apply), ("scale_loss", self._scale_loss)):
@@ -71,7 +74,22 @@ class StepTrace:
         """Return the values of the step, at its end."""
         for loss in self.take_loss():
             self.note_loss(loss)
-        return self._values.read_value()
+        with tf.device(self._values.device):
+            if not self._writes:
+                return _stack([self._known.get(place, value) for place, value in enumerate(self._start)])
+            written = self._values.read_value()
+            with tf.control_dependencies([written]):
+                self._values.assign(self._start)
+            places = enumerate(tf.unstack(written))
+            return _stack([self._combined(place, value) for place, value in places])
+
+    def _combined(self, place: int, written: tf.Tensor) -> tf.Tensor:
+        """Return a value that the step has, the variable, or both."""
+        if place not in self._known:
+            return written
+        adds = place % OF_OPTIMIZER == LOSS + 1
+        known = tf.cast(self._known[place], tf.float64)
+        return known + tf.maximum(written, 0.0) if adds else known
 
     def take_loss(self) -> list[tf.Tensor]:
         """Return the loss of this worker's rows to sum it over the workers; nothing if there is none."""
@@ -118,29 +136,53 @@ class StepTrace:
             grads = tf_internals.as_tensors(grads)
             known = [grad for grad in grads if grad is not None]
             if known:
-                squares = tf.add_n([_squares(grad) for grad in known])
                 scale = getattr(optimizer, "dynamic_scale", None)
-                values = [squares, 1.0 if scale is None else scale, optimizer.learning_rate]
+                values = [_squares(known), 1.0 if scale is None else scale, optimizer.learning_rate]
                 self._write(LOSS + 1 + OF_OPTIMIZER * number, values, adds=True)
                 self._on_gradients(number, grads, trainable_variables)
             return own(grads, trainable_variables)
 
         return apply
 
-    def _write(self, first: int, values: Sequence[object], *, adds: bool = False) -> None:
-        """Write values; the first one is added if there is one, as an optimizer may work several times."""
+    def _write(self, first: int, values: Sequence[Any], *, adds: bool = False) -> None:
+        """Keep values; the first one is added if there is one, as an optimizer may work several times."""
+        values = [tf.convert_to_tensor(value) for value in values]  # the step may change variables later
+        if current_graph() is self._step:
+            if adds and first in self._known:
+                values[0] += self._known[first]
+            self._known |= dict(enumerate(values, first))
+            return
+        self._writes = True
         with tf.device(self._values.device):
-            new = [tf.cast(value, tf.float64) for value in values]
+            new = _stack(values)
             if adds:
-                new[0] += tf.maximum(self._values[first], 0.0)
-            self._values.scatter_update(tf.IndexedSlices(tf.stack(new), tf.range(first, first + len(new))))
+                new += tf.one_hot(0, len(values), tf.maximum(self._values[first], 0.0), dtype=tf.float64)
+            self._values.scatter_update(tf.IndexedSlices(new, tf.range(first, first + len(values))))
 
 
-def _squares(gradient: Any) -> tf.Tensor:
-    """Return the sum of squares of a gradient, whose rows with the same index are added first."""
-    if isinstance(gradient, tf.IndexedSlices):
-        indices, places = tf.unique(gradient.indices)
-        gradient = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
-    if gradient.dtype.size < tf.float32.size:
-        gradient = tf.cast(gradient, tf.float32)
-    return tf.cast(2.0 * tf.nn.l2_loss(gradient), tf.float32)
+def _stack(values: Sequence[Any]) -> tf.Tensor:
+    """Return numbers as one tensor, by few operations."""
+    wide = any(tf.is_tensor(value) and value.dtype == tf.float64 for value in values)
+    kind = tf.float64 if wide else tf.float32
+    return tf.cast(tf.stack([tf.cast(value, kind) for value in values]), tf.float64)
+
+
+def _squares(gradients: Sequence[Any]) -> tf.Tensor:
+    """Return the sum of squares of gradients, whose rows with the same index are added first."""
+    return 2.0 * tf.add_n([tf.cast(_half(gradient), tf.float32) for gradient in gradients])
+
+
+def _half(gradient: Any) -> tf.Tensor:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return _half_of_dense(gradient)
+    rows = gradient.values
+    indices, places = tf.unique(gradient.indices)
+    return tf.cond(  # a sum of rows takes long, and workers have added those of the same index
+        tf.equal(tf.size(indices), tf.size(places)),
+        lambda: _half_of_dense(rows),
+        lambda: _half_of_dense(tf.math.unsorted_segment_sum(rows, places, tf.size(indices))),
+    )
+
+
+def _half_of_dense(values: tf.Tensor) -> tf.Tensor:
+    return tf.nn.l2_loss(tf.cast(values, tf.float32) if values.dtype.size < tf.float32.size else values)

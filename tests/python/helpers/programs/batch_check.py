@@ -183,6 +183,11 @@ class Clipped(Plain):
         return tf.clip_by_global_norm(gradients, 0.01)[0]
 
 
+class SumInComputeLoss(keras.Model):
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any) -> Any:
+        return tf.reduce_sum((y - y_pred) ** 2)
+
+
 class HardExamples(keras.Model):
     def train_step(self, data: Any) -> Any:
         x, y = data
@@ -310,6 +315,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "sum": lambda: network(loss=sum_of_rows),
     "sum, random": lambda: network(*random_layers(), loss=sum_of_rows),
     "sum in a layer": lambda: network(SumLoss(), loss="mse"),
+    "sum in compute_loss": lambda: network(*random_layers(), kind=SumInComputeLoss),
     "clipped gradients": lambda: network(kind=Clipped, loss="mse"),
     "mean in a layer": lambda: network(Centred()),
     "mean before zeros": lambda: network(Centred(), Zeros()),
