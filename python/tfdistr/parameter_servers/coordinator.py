@@ -119,7 +119,7 @@ class _Chief:
         on_event: OnEvent,
         run_dir: Path | None,
     ) -> None:
-        self._job, self._strategy, self._on_event = job, strategy, on_event
+        self._job, self._on_event = job, on_event
         self._workers = config.num_workers
         keras.utils.set_random_seed(job.seed)
         with strategy.scope():

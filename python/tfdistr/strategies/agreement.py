@@ -117,9 +117,10 @@ class Agreement:
 
 def check_agreement(extended: OneReplica | None, when: str) -> None:
     """Check that all workers have the same model in the running training. All workers must call it."""
-    agreement: Agreement | None = extended.agreement if extended else None
-    if extended is not None and agreement is not None:
-        table = extended.same_calls.meet("a checkpoint", agreement.checksum())
+    checks = extended.checks if extended and extended.collectives is not None else None
+    if checks is not None and checks.agreement is not None:
+        agreement: Agreement = checks.agreement
+        table = checks.calls.meet("a checkpoint", agreement.checksum())
         agreement.check(table[:, 0].tolist(), when)
 
 

@@ -134,8 +134,8 @@ class KerasCalls:
         assert extended.collectives is not None
         described = versions() | fields | describe_model(model, element_spec)
         described["virtual workers"] = str(extended.virtual.count if extended.virtual else "none")
-        described["learning rates of new optimizers"] = " ".join(extended.given_rates)
-        extended.given_rates.clear()  # the next call compares only new rates
+        described["learning rates of new optimizers"] = " ".join(extended.checks.given_rates)
+        extended.checks.given_rates.clear()  # the next call compares only new rates
         peers = agree(extended.collectives, described, notes(callbacks))
         # Not by `_prepared`, from which a model vanishes at another time on each worker.
         if extended.virtual and not self._machines_compared:
@@ -145,7 +145,7 @@ class KerasCalls:
             resume_data(callbacks)
         coordinate(callbacks, peers, extended, training)
         if training:
-            extended.watch.begin()
+            extended.checks.loss.begin()
             extended.differences.clear()
             extended.batch_statistics.begin(model)
         combine_logs(extended, model)

@@ -245,7 +245,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     def variables_beside(self) -> Sequence[tf.Variable]:
         """Variables outside the model that a checkpoint must have."""
-        return self.extended.watch.variables if self.extended.collectives is not None else ()
+        return self.extended.checks.loss.variables if self.extended.collectives is not None else ()
 
     @property
     def num_workers(self) -> int:
@@ -288,7 +288,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             args, kwargs = given.args, given.kwargs
             keras_step = keras_step if args else None
         if extended.collectives is not None and keras_step is not None and fn.__name__ == "train_step":
-            extended.watch.inputs.see(tf.nest.map_structure(extended.local, args[0]))
+            extended.checks.loss.inputs.see(tf.nest.map_structure(extended.local, args[0]))
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
         predicting = None if keras_step else tf_internals.keras_prediction(fn)

@@ -205,7 +205,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         extended = extended_of(self._trained)
         if extended is not None and extended.collectives is not None:
-            extended.same_calls.before("the end of an epoch")
+            extended.checks.calls.before("the end of an epoch")
         # The user's loop need not call callbacks for batches.
         with self._times.measure("checkpoints"):
             done = self._done or self._steps or 0

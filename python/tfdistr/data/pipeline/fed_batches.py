@@ -49,26 +49,24 @@ class FedBatches:
         self.form: Form | None = None
         self._one_pass, self._place, self._endless = one_pass, context.place, endless
         self._next, self._skipped = first, skipped
-        self._current = self._pass()
-        self._looked_at = list(itertools.islice(self._current, _LOOKED_AT))
-        if not self._looked_at:
+        unread = self._pass()
+        looked_at = list(itertools.islice(unread, _LOOKED_AT))
+        if not looked_at:
             raise _no_batch()
         if self._place[0] > 1:
-            check_rows(self._looked_at)
-        self._begun = False
+            check_rows(looked_at)
+        #: The first pass, until it is read.
+        self._begun: Iterator[object] | None = itertools.chain(looked_at, unread)
         #: Numbers about the rows of the first batches, to compare them with those of other workers.
-        self.summary = [number for batch in self._looked_at for number in _summary(batch)]
-        self.element_spec = tf.nest.map_structure(_spec, *self._looked_at)
-        self.example = self._tensors(self._looked_at[0])
+        self.summary = [number for batch in looked_at for number in _summary(batch)]
+        self.element_spec = tf.nest.map_structure(_spec, *looked_at)
+        self.example = self._tensors(looked_at[0])
 
     def __iter__(self) -> Iterator[Any]:
-        if self._begun:
-            self._current = self._pass()
-        self._begun = True
+        batches, self._begun = self._begun or self._pass(), None
         while True:
-            looked_at, self._looked_at = self._looked_at, []
             empty = True
-            for batch in itertools.chain(looked_at, self._current):
+            for batch in batches:
                 empty = False
                 if self._skipped:
                     self._skipped -= 1
@@ -78,13 +76,13 @@ class FedBatches:
                 raise _no_batch()
             if not self._endless:
                 return
-            self._current = self._pass()
+            batches = self._pass()
 
     def count(self) -> int:
         """Return the number of batches of a pass, which this reads."""
-        return len(self._looked_at) + sum(1 for _ in self._current)
+        return sum(1 for _ in self._begun or self._pass())
 
-    def _pass(self) -> Iterator[Any]:
+    def _pass(self) -> Iterator[object]:
         number = self._next
         self._next += 1
         return map(self._as_batch, self._one_pass(number))

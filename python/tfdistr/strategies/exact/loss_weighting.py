@@ -45,13 +45,13 @@ def exact_step(
     optimizers = tf_internals.optimizers_of(model)
     add_rows = not own and all(tf_internals.adds_rows(optimizer) for optimizer in optimizers)
     mean = MeanOverExamples(
-        extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows, trace=extended.trace
+        extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows, trace=extended.step.trace
     )
 
     losses: list[tf.Tensor] = []
 
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
-        extended.watch.see(loss, examples > 0, is_first=not losses)
+        extended.checks.loss.see(loss, examples > 0, is_first=not losses)
         losses.append(loss)
         return mean.scale_loss(loss)
 

@@ -42,6 +42,7 @@ class StepContext:
         sums: Sums over the workers of variables, by the id of the variable: no peer is asked for them.
         local_only: Whether only this worker runs this: other variables have this worker's values.
         kind: "train" or "test", if it is known which step runs.
+        trace: Records the step for the trace of the run (``StepTrace``).
     """
 
     reported_replicas: int | None = None
@@ -52,6 +53,23 @@ class StepContext:
     sums: Mapping[int, tf.Tensor] = field(default_factory=dict)
     local_only: bool = False
     kind: str | None = None
+    trace: Any = None
+
+
+class PeerChecks:
+    """The state of the checks that all workers do the same.
+
+    Attributes:
+        loss: Finds the worker whose loss was the first that is not finite.
+        calls: Checks that callbacks make the same calls.
+        agreement: Compares the models of the workers in the running training (``Agreement``).
+        given_rates: The learning rates of new optimizers on this worker; the chief's rates replace them.
+    """
+
+    def __init__(self, collectives: Collectives) -> None:
+        self.loss, self.calls = LossWatch(collectives), SameCalls(collectives)
+        self.agreement: Any = None
+        self.given_rates: list[str] = []
 
 
 def device_of_rank() -> str:
@@ -93,26 +111,17 @@ class OneReplica(tf_internals.MultiWorkerExtended):
                 options.timeout_seconds,
             )
         if self.collectives is not None:
-            #: Finds the worker whose loss was the first that is not finite.
-            self.watch = LossWatch(self.collectives)
-            #: Checks that callbacks make the same calls.
-            self.same_calls = SameCalls(self.collectives)
-        #: Compares the models of the workers in the running training (``Agreement``); None without peers.
-        self.agreement: Any = None
+            self.checks = PeerChecks(self.collectives)
         #: The context of the running step.
         self.step = StepContext()
         #: The type in which the gradients of Keras's step are sent; None for their own type.
         self.gradient_dtype: tf.DType | None = None
         #: Arranges calls of Keras's methods (``KerasCalls``); None without peers.
         self.calls: Any = None
-        #: The learning rates of new optimizers on this worker; the chief's rates replace them.
-        self.given_rates: list[str] = []
         #: The virtual workers (``VirtualWorkers``); None without them.
         self.virtual: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
-        #: Records the step that runs, for the trace of the run (``StepTrace``); None outside of such a step.
-        self.trace: Any = None
         #: What the check of the first batch has found.
         self.known = KnownSteps()
         #: Why the result of the running call of fit is not that of one worker, as far as it is known.
@@ -270,7 +279,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
             check_variable(self.collectives, self.worker_index, name, kind)
             if (name or "").endswith("learning_rate") and value.shape.rank == 0:
-                self.given_rates.append(f"{float(value):.7g}")
+                self.checks.given_rates.append(f"{float(value):.7g}")
         return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
 
     def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
@@ -299,7 +308,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
     def _before_call(self, call: str) -> None:
         """Check, in a callback, that the peers make the same call."""
         if tf.executing_eagerly():
-            self.same_calls.before(call)
+            self.checks.calls.before(call)
 
     def _need_all(self, what: str) -> None:
         if self.step.local_only:

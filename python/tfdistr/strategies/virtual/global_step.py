@@ -290,7 +290,7 @@ class _TracedStep:
         with self._changing():
             self._update(step.updates, total, iter(slices))
             for _ in step.losses:
-                extended.trace.note_loss(next(total))
+                extended.step.trace.note_loss(next(total))
             for variable, _ in step.summed:
                 self._assign(variable, next(total), add=step.aggregation(variable) == "sum")
             for variable in step.changed:
@@ -298,7 +298,7 @@ class _TracedStep:
                     own = extended.local_variable(variable.value)
                     own.assign_add(tf.constant([0, step.draws[id(variable)]], own.dtype))
             for bad in flags if extended.collectives is not None else ():
-                extended.watch.note(bad)
+                extended.checks.loss.note(bad)
             if step.logs.are_metrics:
                 return self._model.get_metrics_result()
             logs = [_like(log, step.logs.results, total) for log in tf.nest.flatten(step.logs.value)]

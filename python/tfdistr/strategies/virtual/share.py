@@ -340,7 +340,7 @@ def share_step(
             step.logs.value = fn(batch, *others)
         scope.awaited = set()
         _read_results(model, share, scope)
-        losses = extended.trace.take_loss() if extended.trace else []
+        losses = extended.step.trace.take_loss() if extended.step.trace else []
         step.losses = [share.without_stand_in(loss) for loss in share.mean.weigh(losses)]
     return step
 
