@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Tree = Any  # an array, or tuples and dictionaries of arrays; None has no array
 
 

@@ -214,7 +214,7 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
     return in_structure(written, moved)
 
 
-def _concatenated(files: list[Path]) -> np.ndarray[Any, Any]:
+def _concatenated(files: list[Path]) -> np.ndarray:
     """Return the concatenated arrays of several files."""
     parts = [np.load(file, mmap_mode="r") for file in files]
     joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)

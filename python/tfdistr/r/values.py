@@ -87,7 +87,7 @@ def seed_of_r(seed: int) -> int:
     return 0 if signed < -_LARGEST_INTEGER else signed
 
 
-def _array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _array(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind in "iu" and array.size:
         least, most = int(array.min()), int(array.max())
         _check_exact(least, most)
@@ -98,7 +98,7 @@ def _array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _text(array: np.ndarray) -> np.ndarray:
     """Convert bytes to text; unchanged if some are no text."""
     made = array.astype(object)
     try:

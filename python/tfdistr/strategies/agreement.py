@@ -130,7 +130,7 @@ def _is_local(value: Any) -> bool:
     return distributed and value.synchronization == tf.VariableSynchronization.ON_READ
 
 
-def _bytes(value: tf.Tensor) -> np.ndarray[Any, Any]:
+def _bytes(value: tf.Tensor) -> np.ndarray:
     """Return the bytes of a tensor, without a copy where Python knows its type."""
     try:
         return np.frombuffer(memoryview(value), np.uint8)
@@ -138,13 +138,13 @@ def _bytes(value: tf.Tensor) -> np.ndarray[Any, Any]:
         return np.asarray(value).reshape(-1).view(np.uint8)
 
 
-def _checksum(content: np.ndarray[Any, Any], start: int) -> int:
+def _checksum(content: np.ndarray, start: int) -> int:
     whole = content.size // (8 * _ROW) * 8 * _ROW
     rows = content[:whole].view(np.uint64).reshape(-1, _ROW)
     return zlib.crc32(content[whole:].data, zlib.crc32(np.add.reduce(rows).data, start))
 
 
-def _difference(own: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+def _difference(own: np.ndarray, other: np.ndarray) -> float:
     """Return the largest difference as a part of the largest value; infinite if only one is finite."""
     a, b = np.asarray(own, np.float64), np.asarray(other, np.float64)
     unlike = ~((a == b) | (np.isnan(a) & np.isnan(b)))

@@ -24,7 +24,7 @@ class _Number:
     def __complex__(self) -> complex:
         return complex(self.numpy())  # type: ignore[attr-defined]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)  # type: ignore[attr-defined]
 
 

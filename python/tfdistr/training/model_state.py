@@ -22,7 +22,7 @@ from tfdistr.utils.interrupts import import_tensorflow
 if TYPE_CHECKING:
     import keras
 
-Arrays = list[np.ndarray[Any, Any]]
+Arrays = list[np.ndarray]
 
 
 class OptimizerValues(NamedTuple):
@@ -114,7 +114,7 @@ def _build(model: keras.Model, inputs: object, weights: int) -> None:
     model.built = True
 
 
-def _storable(value: object) -> np.ndarray[Any, Any]:
+def _storable(value: object) -> np.ndarray:
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files lack bfloat16
 
@@ -130,7 +130,7 @@ def map_inputs(inputs: Any, make: Callable[[list[int], str], Any]) -> Any:
 
 _WEIGHT, _OPTIMIZER, _INPUTS, _TRAINED = "weight_", "optimizer_", "inputs", "trained"
 _OTHERS, _OTHER = "others", "other_"
-_Array = np.ndarray[Any, Any]
+_Array = np.ndarray
 
 
 @attrs.frozen(eq=False)

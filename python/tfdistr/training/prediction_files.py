@@ -26,11 +26,11 @@ class Writer:
         self._folder, self._worker = folder, worker
         self._chunk = 0
         self._bytes = 0
-        self._waiting: list[list[np.ndarray[Any, Any]]] = []
+        self._waiting: list[list[np.ndarray]] = []
 
     def write(self, outputs: object) -> None:
         """Write the outputs of a batch, at once or with later ones."""
-        arrays: list[np.ndarray[Any, Any]] = []
+        arrays: list[np.ndarray] = []
         structure = _numbered(outputs, arrays)
         if not self._chunk and not self._waiting:
             path = Path(self._folder, f"structure-{self._worker:05d}.json")
@@ -93,7 +93,7 @@ def _writing(path: Path, size: int | None = None) -> contextlib.AbstractContextM
                    kind=TfdistrError)  # fmt: skip
 
 
-def _column(pyarrow: Any, array: np.ndarray[Any, Any]) -> Any:
+def _column(pyarrow: Any, array: np.ndarray) -> Any:
     column = pyarrow.array(array.reshape(-1))
     lengths = array.shape[1:] if array.shape[1:] != (1,) else ()
     for length in reversed(lengths):
@@ -111,7 +111,7 @@ def _column_names(structure: Any, path: tuple[str, ...] = ()) -> dict[int, str]:
     }
 
 
-def _numbered(outputs: object, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _numbered(outputs: object, arrays: list[np.ndarray]) -> Any:
     if isinstance(outputs, dict):
         return {name: _numbered(part, arrays) for name, part in outputs.items()}
     if isinstance(outputs, list | tuple):

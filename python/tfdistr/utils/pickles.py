@@ -87,7 +87,7 @@ class _ByRows(bytearray):
     So the array need not be copied before, and the workers gather rows directly from the file.
     """
 
-    array: np.ndarray[Any, Any]
+    array: np.ndarray
 
 
 @functools.cache
@@ -105,7 +105,7 @@ def _pickler() -> type[pickle.Pickler]:
     return Pickler
 
 
-def _of_rows(rows: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _of_rows(rows: Any, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     return np.frombuffer(rows, kind).reshape(shape) if len(rows) else np.empty(shape, kind)
 
 

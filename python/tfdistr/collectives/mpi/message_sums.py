@@ -5,14 +5,14 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from mpi4py import MPI
 
 from tfdistr.collectives.sum_tree import SumTree
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Addition(Protocol):

@@ -125,7 +125,8 @@ class DecodedStore:
     def _missing(self, units: Array) -> Array:
         with self._memory.lock():
             self._present |= self._marks
-        return units[~self._present[units]]
+        missing: Array = units[~self._present[units]]
+        return missing
 
     def _write(self, places: slice | Array, indices: Array, arrays: list[Array]) -> None:
         if self._decoded:

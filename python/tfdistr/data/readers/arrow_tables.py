@@ -33,7 +33,7 @@ class ColumnForm:
         is_image: Whether the values are images: a structure with the bytes of an image file.
     """
 
-    kind: np.dtype[Any]
+    kind: np.dtype
     sizes: tuple[int | None, ...] = ()
     is_image: bool = False
 

@@ -19,7 +19,7 @@ _LOOKED_AT = 32
 class Leaf:
     """An array of the examples. The values of text are bytes, and its type is that of objects."""
 
-    kind: np.dtype[Any]
+    kind: np.dtype
     shape: tuple[int, ...] = ()
 
     @property

@@ -359,11 +359,11 @@ def _check_there(name: str, schema: Any, path: str) -> None:
         )
 
 
-def _batch_type(kind: np.dtype[Any]) -> np.dtype[Any]:
+def _batch_type(kind: np.dtype) -> np.dtype:
     """Return the type of values in a batch: Keras's type for numbers with a fraction, as for arrays."""
     if kind.kind != "f":
         return kind
     import keras
 
-    floatx: np.dtype[Any] = np.dtype(keras.config.floatx())
+    floatx: np.dtype = np.dtype(keras.config.floatx())
     return floatx

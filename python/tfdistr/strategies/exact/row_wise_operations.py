@@ -125,7 +125,7 @@ def _agrees(call: tf_internals.GraphCall, tensors: Sequence[object]) -> bool:
         return False
 
 
-def _values(tensor: Any) -> np.ndarray[Any, Any]:
+def _values(tensor: Any) -> np.ndarray:
     """Return rows for a tensor of the graph, in ascending order."""
     if not tensor.shape:
         raise ValueError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import attrs
 import keras
@@ -20,7 +19,7 @@ from tfdistr.training.model_copies.patches import Patch
 from tfdistr.training.model_copies.plain_values import array_of, same_array
 from tfdistr.training.model_copies.refusals import refuse
 
-Arrays = dict[int, np.ndarray[Any, Any]]
+Arrays = dict[int, np.ndarray]
 
 
 @attrs.frozen

@@ -27,7 +27,7 @@ _ROWS = 4
 # The largest relative difference that is rounding, by the bytes of a number.
 _ROUNDING = {1: 0.1, 2: 0.05, 4: 1e-3, 8: 1e-8}
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Results = list[tuple[str, Array | None]]
 
 

@@ -64,7 +64,7 @@ def is_symbolic(value: object) -> bool:
     return traced or isinstance(value, keras.KerasTensor)
 
 
-def as_array(value: object) -> np.ndarray[Any, Any] | None:
+def as_array(value: object) -> np.ndarray | None:
     """Return the values of an array, a tensor or a variable; None for other values."""
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else value
@@ -73,14 +73,14 @@ def as_array(value: object) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def array_of(value: object) -> np.ndarray[Any, Any]:
+def array_of(value: object) -> np.ndarray:
     """Return the value of a tensor or a variable."""
     held = value.value if isinstance(value, keras.Variable) else value
-    array: np.ndarray[Any, Any] = tf.convert_to_tensor(held).numpy()
+    array: np.ndarray = tf.convert_to_tensor(held).numpy()
     return array
 
 
-def same_array(there: np.ndarray[Any, Any], here: np.ndarray[Any, Any] | None) -> bool:
+def same_array(there: np.ndarray, here: np.ndarray | None) -> bool:
     """Return whether two arrays are bitwise identical."""
     if here is None or there.dtype != here.dtype or there.shape != here.shape:
         return False
