@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tfdistr.cli import replay
 from tfdistr.cli.flags import add_flags, given, read_config
@@ -13,6 +13,7 @@ from tfdistr.cli.kubernetes.pod_options import IMAGE, Pods
 from tfdistr.cli.script_options import Script, Workers
 from tfdistr.clusters.environment import check_env
 from tfdistr.errors import STOPPED_STATUS, ArgumentError, JobStoppedError, WorkerFailedError
+from tfdistr.schemas.events import Event
 
 _RUN = """\
 Start a script of Python or R as the workers of a cluster. Inside, distributed_fit() without `cluster` and the
@@ -166,7 +167,7 @@ def add_command(
     return parser
 
 
-def _show(event: dict[str, Any]) -> None:
+def _show(event: Event) -> None:
     """Show the output and warnings of a worker, and restarts."""
     kind = event["event"]
     if kind == "log":

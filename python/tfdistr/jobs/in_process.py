@@ -24,6 +24,7 @@ from tfdistr.jobs.stored_run import StoredRun, open_run
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
+from tfdistr.schemas.events import Event
 from tfdistr.training.job import Job
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_copies.given_model import callers_model, comparison_of
@@ -136,7 +137,7 @@ def train_here(
 
 def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Callable[..., None]:
     def send(event: str, **fields: object) -> None:
-        sent = {"event": event, "worker": index, "time": time.time(), **fields}
+        sent: Event = {"event": event, "worker": index, "time": time.time(), **fields}  # type: ignore[typeddict-item]
         caller.on_event(sent)
         if stored:
             stored.on_event(sent)

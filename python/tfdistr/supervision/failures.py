@@ -10,7 +10,7 @@ from enum import IntEnum
 from tfdistr.clusters.worker_process import Worker
 from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.protocol import PORT_IN_USE
-from tfdistr.supervision.events import Event
+from tfdistr.schemas.events import Event
 from tfdistr.supervision.reporting import calls_of_r
 from tfdistr.utils.disk import RESUME, is_full
 from tfdistr.utils.gpus import fix_for_gpu
@@ -51,7 +51,9 @@ class Failure:
     @classmethod
     def reported(cls, event: Event, order: int, exit_code: int | None) -> Failure:
         cause = Cause.PEER if event.get("peer") else Cause.OWN
-        return cls(event["worker"], order, cause, event, exit_code)
+        worker = event["worker"]
+        assert worker is not None  # only the launcher has events without one
+        return cls(worker, order, cause, event, exit_code)
 
     @classmethod
     def exited(cls, worker: int, order: int, exit_code: int) -> Failure:

@@ -23,7 +23,8 @@ from tfdistr.errors import (
     WorkerFailedError,
     how_to_resume,
 )
-from tfdistr.supervision.events import Event, EventReader, events_path
+from tfdistr.schemas.events import Event
+from tfdistr.supervision.events import EventReader, events_path
 from tfdistr.supervision.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
 from tfdistr.utils.disk import writing
 from tfdistr.utils.log_tail import Tail, is_about_cuda
@@ -253,6 +254,7 @@ class _Attempt:
 
     def _take(self, event: Event) -> None:
         worker, kind = event["worker"], event["event"]
+        assert worker is not None  # the reader knows its worker
         progress = self._progress[worker]
         if kind == "failed" and not self._is_dismissed(worker):
             self._fail(Failure.reported(event, self._order, self._processes[worker].exit_code))
@@ -290,7 +292,7 @@ class _Attempt:
             self._outputs[index] = Tail(process.log)
         progress.ready = False
         reason = f"{progress.role.title} {what_ended(code)}".rstrip(".")
-        fields = {"worker": index, "time": time.time()}
+        fields: Event = {"worker": index, "time": time.time()}
         self._notify({**fields, "event": "replaced", "reason": reason})
         self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
         self._processes[index] = self._cluster.start_again(index, self._run_dir.path)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from tfdistr.errors import ArgumentError
+from tfdistr.schemas.events import Event
 from tfdistr.utils.describe import describe
 from tfdistr.utils.disk import writing
 from tfdistr.utils.log_tail import Tail
@@ -190,7 +191,7 @@ class Session:
         if self._functions:
             self._append("")
 
-    def on_event(self, event: Mapping[str, Any]) -> None:
+    def on_event(self, event: Event) -> None:
         """Call the functions and answer, if a chief asks."""
         if event["event"] != "in_session" or event["epoch"] in self._answered:
             return
