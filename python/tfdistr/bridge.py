@@ -6,8 +6,6 @@ R imports only this module, so that the modules behind it may move. A name is lo
 
 from __future__ import annotations
 
-from typing import Any
-
 from tfdistr._version import __version__ as __version__
 from tfdistr.clusters import ENGINES
 from tfdistr.utils.interrupts import import_whole
@@ -130,7 +128,7 @@ NAMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in NAMES:
         raise AttributeError(f"module 'tfdistr.bridge' has no attribute {name!r}")
     module, _, other = NAMES[name].partition(":")

@@ -42,7 +42,7 @@ def with_checks(_: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attri
 
 
 #: The flag of a field by its annotation.
-_OF_TYPE: dict[str, dict[str, Any]] = {
+_OF_TYPE: dict[str, dict[str, object]] = {
     "bool": {"action": "store_true"},
     "float": {"type": float, "metavar": "SECONDS"},
     "int": {"type": int, "metavar": "N"},

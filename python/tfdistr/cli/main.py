@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tfdistr._version import __version__
 from tfdistr.cli.commands import Commands, add_command, add_commands
@@ -203,7 +203,7 @@ def flag_of(job: str) -> str:
     return f"--{_HOSTS[job].replace('_', '-')}"
 
 
-def _document(file: str) -> dict[str, Any]:
+def _document(file: str) -> dict[str, object]:
     text = read_text(
         file,
         rule="`--cluster` must name a file that can be read.",
@@ -213,7 +213,7 @@ def _document(file: str) -> dict[str, Any]:
     return document if "cluster" in document else {"cluster": document}
 
 
-def _parsed(text: str, what: str) -> dict[str, Any]:
+def _parsed(text: str, what: str) -> dict[str, object]:
     document = load_json(text)
     if not isinstance(document, dict):
         raise ClusterConfigError(

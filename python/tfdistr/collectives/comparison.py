@@ -212,7 +212,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def describe_call(call: KerasCall) -> dict[str, Any]:
+def describe_call(call: KerasCall) -> dict[str, object]:
     """Describe a call of fit, evaluate or predict on this worker."""
     given = call.variables
     fields: dict[str, Any] = {"call": call.method}

@@ -231,7 +231,7 @@ class TensorFlowCollectives(Collectives):
         parts = tf.split(self._gather(filled), self.num_workers)
         return tf.concat([part[: lengths[i]] for i, part in enumerate(parts)], 0)
 
-    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: object) -> Any:
+    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: object) -> object:
         """Return a `tf.function` of a tensor and a key, so that all tensors of one shape share a trace.
 
         In a graph it also returns the times when the collective began and ended, except for GPUs.

@@ -72,7 +72,7 @@ class Form:
         """Return this form if it is known, else the other one."""
         return self if self.targets is not None or self.columns is not None else other
 
-    def matched(self, parts: Sequence[object], name: str) -> list[Any]:
+    def matched(self, parts: Sequence[object], name: str) -> list[object]:
         """Return inputs, and perhaps targets and weights, that match; see `inputs` and `coded`."""
         x, *others = parts
         if others:
@@ -95,7 +95,7 @@ class Form:
             )
         return {names.index(name): weight for name, weight in weights.items()}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the form in JSON types."""
         levels = {f"y{path}": list(names) for path, names in self.levels.items()}
         return {"columns": list(self.columns or ()), "targets": self.targets, "levels": levels}
@@ -217,7 +217,7 @@ def levels_of(y: object, path: str = "") -> dict[str, tuple[str, ...]]:
     return found
 
 
-def with_classes(y: object, levels: Levels, path: str = "") -> Any:
+def with_classes(y: object, levels: Levels, path: str = "") -> object:
     """Return arrays of targets with the names of their classes; see `levels_of`."""
     if path in levels:
         return Classes(y, levels[path])
@@ -247,7 +247,7 @@ def _text_of(value: object) -> Array | None:
     return array.astype(str) if text and array.size else None
 
 
-def columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
+def columns_of(value: Any, name: str = "x") -> dict[str, object] | None:
     """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
     if isinstance(value, Columns):
         return value.columns

@@ -64,7 +64,7 @@ class Arrays:
             found.update(f"{array.dtype} {array.shape}".encode() + content)
         return found.hexdigest()[:16]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "by_rows"}
 
     @property
@@ -113,7 +113,7 @@ def form_of(source: object) -> Form:
     return Form()
 
 
-Source = Arrays | Dataset | Callable[..., Any]
+Source = Arrays | Dataset | Callable[..., object]
 
 
 def describe_source(source: object) -> int | str | None:
@@ -186,7 +186,7 @@ def _read(value: object, name: str) -> Any:
     return value if read is None else read
 
 
-def _object(x: object, name: str) -> Any:
+def _object(x: object, name: str) -> object:
     """Return the function for an object that yields batches; other values unchanged."""
     tensorflow = sys.modules.get("tensorflow")  # it has been imported where there is a dataset
     if tensorflow is not None and isinstance(x, tensorflow.data.Dataset):

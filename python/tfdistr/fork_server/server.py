@@ -100,7 +100,7 @@ def _is_request(value: object, files: int) -> bool:
     )  # fmt: skip
 
 
-def _list(request: dict[str, Any], name: str, kind: type) -> list[Any] | None:
+def _list(request: dict[str, object], name: str, kind: type) -> list[Any] | None:
     """Return a list of values of one type from a request; None if it is something else."""
     value = request.get(name)
     return value if isinstance(value, list) and all(isinstance(item, kind) for item in value) else None
@@ -251,7 +251,7 @@ class _ForkServer:
         self._requests.remove(request)
         request.close()
 
-    def _fork(self, client: socket.socket, request: dict[str, Any], files: list[int]) -> list[str] | None:
+    def _fork(self, client: socket.socket, request: dict[str, object], files: list[int]) -> list[str] | None:
         reason = "the fork server is ending" if self._ending else why_unsafe(self._threads)
         # A fork has the server's function for SIGTERM, which ends all forks, until `become` resets it.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -300,7 +300,7 @@ class _ForkServer:
                     del self._clients[child]
                     break
 
-    def _change_of(self, child: int) -> dict[str, Any] | None:
+    def _change_of(self, child: int) -> dict[str, object] | None:
         """Return the message about a fork's change since the last call; None if nothing has changed."""
         flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
         seen = os.waitid(os.P_PID, child, flags | os.WNOWAIT)

@@ -196,7 +196,7 @@ def _on_cluster(job: Job, caller: Caller, backend: Backend, *, keep: bool = Fals
     return result
 
 
-def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
+def _collect(written: Path, folder: Path | None, as_parquet: bool) -> object:
     """Return the outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
     found = files_of(written)
     if folder is None:

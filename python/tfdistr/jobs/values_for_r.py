@@ -26,7 +26,7 @@ _FAILURE = ("worker", "host", "pid", "exit_code", "traceback", "log")
 Columns = dict[str, list[Any]]
 
 
-def fit_for_r(result: FitResult) -> dict[str, Any]:
+def fit_for_r(result: FitResult) -> dict[str, object]:
     """Return the parts of a result for R, beside its model.
 
     Returns:
@@ -55,7 +55,7 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
     }
 
 
-def levels_of_outputs(result: FitResult, outputs: object) -> Any:
+def levels_of_outputs(result: FitResult, outputs: object) -> object:
     """Return the names of the classes of each output of a model, in the structure of the outputs."""
     levels = {path: list(names) for path, names in result._form.levels.items()}
     if isinstance(outputs, Mapping):
@@ -66,7 +66,7 @@ def levels_of_outputs(result: FitResult, outputs: object) -> Any:
     return levels.get("") or (next(iter(levels.values())) if len(levels) == 1 else None)
 
 
-def _params_in_r(params: Mapping[str, Any]) -> dict[str, Any]:
+def _params_in_r(params: Mapping[str, Any]) -> dict[str, object]:
     """Return the numbers of a job as R counts: its first epoch has the number 1."""
     return {**params, "initial_epoch": params["initial_epoch"] + 1}
 
@@ -84,7 +84,7 @@ def worker_columns(workers: Sequence[object]) -> Columns | None:
     return _columns(rows, _ROW_WITH_TASK if with_task else _ROW) if rows else None
 
 
-def error_for_r(error: TfdistrError) -> dict[str, Any]:
+def error_for_r(error: TfdistrError) -> dict[str, object]:
     """Return the parts of an R condition: the text of an error in R syntax, and its fields."""
     parts: dict[str, Any] = {"kind": error.kind, "message": in_r(error.message)}
     for name in ("received", "fix"):

@@ -254,7 +254,7 @@ class Together:
             self._report.dropped[int(outcome.worker)] += 1
 
 
-def apply_gradients(model: keras.Model, gradients: list[Any], variables: list[keras.Variable]) -> None:
+def apply_gradients(model: keras.Model, gradients: list[tf.Tensor], variables: list[keras.Variable]) -> None:
     """Apply gradients on the servers of the variables, so that workers may do so at the same time."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer

@@ -21,7 +21,7 @@ _LARGEST_INTEGER = 2**31 - 1
 _NOT_FINITE = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
 
 
-def for_r(value: object) -> Any:
+def for_r(value: object) -> object:
     """Return a value that reticulate converts to the same R value.
 
     Whole numbers that R's integers do not have become floats, and bytes among text become text. Lists, tuples
@@ -48,7 +48,7 @@ def for_r(value: object) -> Any:
     return value
 
 
-def describe_for_r(described: Any) -> dict[str, Any]:
+def describe_for_r(described: Any) -> dict[str, object]:
     """Return the plain values of a cluster, a strategy or options, and the text that shows them.
 
     Example:

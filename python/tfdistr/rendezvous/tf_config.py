@@ -48,8 +48,8 @@ def load_json(text: object) -> Any:
         ) from None
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
     for name, value in pairs:
         if name in members:
             raise ClusterConfigError(

@@ -144,7 +144,7 @@ def read(name: str, document: object) -> Any:
     return normal
 
 
-def _parsed(name: str, text: str | bytes) -> Any:
+def _parsed(name: str, text: str | bytes) -> object:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:  # also bytes that are not text

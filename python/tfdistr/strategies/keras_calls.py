@@ -66,7 +66,7 @@ class KerasCalls:
         vars(model).pop(maker, None)  # from a call that failed before it was ready
         setattr(model, maker, functools.partial(self._make, model, maker, dataset))
 
-    def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: object) -> Any:
+    def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: object) -> object:
         delattr(model, maker)
         call = tf_internals.keras_call()
         if call is not None:  # otherwise train_on_batch() finds the rest of a failed call
@@ -85,7 +85,7 @@ class KerasCalls:
         maker: str,
         dataset: tf.data.Dataset,
         args: Sequence[object],
-    ) -> Any:
+    ) -> object:
         """Check the first batch, and let Keras make its function for the steps."""
         kinds = ["train"] if call.method == "fit" else ["test"]
         if call.method == "fit" and call.variables["validation_data"] is not None:
@@ -104,7 +104,7 @@ class KerasCalls:
         check(functools.cache(look))
         return getattr(model, maker)(*args)
 
-    def _first_rows(self, dataset: tf.data.Dataset) -> Any:
+    def _first_rows(self, dataset: tf.data.Dataset) -> object:
         """Return this worker's rows of the first batch; None if Python code makes batches."""
         if is_share(dataset):
             return tf_internals.peek(dataset)
@@ -179,7 +179,7 @@ class KerasCalls:
             save = getattr(model, name)
             setattr(model, name, functools.partial(self._save, save))
 
-    def _save(self, save: Any, *args: Any, **kwargs: Any) -> Any:
+    def _save(self, save: Any, *args: Any, **kwargs: Any) -> object:
         if not self._extended.is_chief:
             return None
         with self._extended.within(local_only=True):
@@ -192,7 +192,7 @@ def _check_with_first_batch(
     """Check with the first batch that Keras's function ``name`` gets: a generator cannot be read twice."""
     function = getattr(model, name)
 
-    def first_call(iterator: Any) -> Any:
+    def first_call(iterator: Any) -> object:
         setattr(model, name, function)
         batch = next(iterator)
         check(lambda: batch, alone=False)  # the generator may be running

@@ -71,7 +71,7 @@ def count_workers(config: ClusterConfig) -> int:
     return len(config.jobs["worker"])
 
 
-def check_form(placement: object) -> Any:
+def check_form(placement: object) -> object:
     """Check the form of a placement, and return it."""
     if callable(placement) or isinstance(placement, FunctionByName):
         return placement

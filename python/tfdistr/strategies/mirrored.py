@@ -108,7 +108,9 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
         return super().reduce(reduce_op, value, axis)
 
-    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+    def experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: tf.distribute.InputOptions | None = None
+    ) -> tf.distribute.DistributedDataset:
         """Split each batch of a dataset over the replicas; see ``tf.distribute.Strategy``."""
         call = tf_internals.keras_call()
         if self.num_replicas_in_sync > 1:
@@ -124,11 +126,15 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             return distributed
         return WithoutFirstLook(dataset, call.model, distributed)
 
-    def distribute_datasets_from_function(self, dataset_fn: object, options: object = None) -> Any:
+    def distribute_datasets_from_function(
+        self, dataset_fn: object, options: object = None
+    ) -> tf.distribute.DistributedDataset:
         """Distribute the dataset that a function makes; see ``tf.distribute.Strategy``."""
         return self._batches(super().distribute_datasets_from_function, dataset_fn, options)
 
-    def _batches(self, distribute: Callable[..., object], data: object, options: object) -> Any:
+    def _batches(
+        self, distribute: Callable[..., object], data: object, options: object
+    ) -> tf.distribute.DistributedDataset:
         if self.num_replicas_in_sync == 1:
             return distribute(data, options)
         return DeviceBatches(functools.partial(distribute, data), options)

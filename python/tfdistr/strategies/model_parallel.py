@@ -233,11 +233,11 @@ def _compute_at_variables(model: keras.Model) -> None:
     update, scale_loss, apply = inner.update_step, optimizer.scale_loss, optimizer.apply
     losses: list[tf.Tensor] = []
 
-    def update_there(gradient: object, variable: object, *args: object) -> Any:
+    def update_there(gradient: object, variable: object, *args: object) -> object:
         with tf.device(tf_internals.device_of(variable)):
             return update(gradient, variable, *args)
 
-    def keep_loss(loss: object) -> Any:
+    def keep_loss(loss: object) -> object:
         scaled = scale_loss(loss)
         if tf.executing_eagerly():
             return scaled

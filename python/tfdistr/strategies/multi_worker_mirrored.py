@@ -143,7 +143,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         #: The addresses of the workers, in order; none with MPI's launcher.
         self.tasks = joined.tasks
         # The logs of Keras's last step that have rows. A log would keep the graph of the step.
-        self._logs: list[weakref.ref[Any]] = []
+        self._logs: list[weakref.ref[tf.Tensor]] = []
         self._make_replica(joined, exchange, start_timeout)
         extended = self.extended
         self._communication = self._choose(exchange.communication, until, in_order=count is not None)

@@ -14,6 +14,7 @@ import weakref
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
@@ -25,7 +26,7 @@ _FIX = (
 )
 
 #: The last strategy for several workers that is in use.
-_in_use: list[weakref.ref[Any]] = []
+_in_use: list[weakref.ref[tf.distribute.Strategy]] = []
 _guarded: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
 
@@ -45,7 +46,7 @@ def _guard_compiled() -> None:
     setattr(model, _MAKER, functools.partial(_refuse_training, weakref.ref(model), line))
 
 
-def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: object) -> Any:
+def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: object) -> object:
     strategy, kept = _in_use[0](), model()
     if strategy is not None and not strategy.left:
         raise _outside(kept, strategy, f"compiled at {line}" if line else "compiled")

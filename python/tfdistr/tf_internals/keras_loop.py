@@ -169,7 +169,7 @@ def metrics_or_logs(model: keras.Model, logs: object) -> dict[str, Any]:
     return dict(model._get_metrics_result_or_logs(logs))
 
 
-def reduce_step_logs(model: keras.Model, reduce: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def reduce_step_logs(model: keras.Model, reduce: Callable[[dict[str, Any]], dict[str, object]]) -> None:
     """Make ``fit`` and ``evaluate`` of a model replace its last logs by ``reduce(logs)``, if it shows these.
 
     Keras shows the values of metrics instead, unless a step of the user has other logs. An attribute of the

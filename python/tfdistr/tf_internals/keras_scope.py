@@ -92,7 +92,7 @@ def _is_of(variable: tf.Variable, strategy: tf.distribute.Strategy) -> bool:
 def on_new_variable(called: Callable[[], None]) -> None:
     """Call a function whenever this thread creates a variable, from now on."""
 
-    def creator(next_creator: Callable[..., object], **kwargs: object) -> Any:
+    def creator(next_creator: Callable[..., object], **kwargs: object) -> object:
         called()
         return next_creator(**kwargs)
 
@@ -101,4 +101,4 @@ def on_new_variable(called: Callable[[], None]) -> None:
     _ENTERED.append(scope)  # it would be left if it were collected
 
 
-_ENTERED: list[Any] = []
+_ENTERED: list[object] = []

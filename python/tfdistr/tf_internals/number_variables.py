@@ -39,7 +39,7 @@ class SyncOnReadVariable(_Number, _values.SyncOnReadVariable):  # type: ignore[m
 _WITH_NUMBERS = {_values.MirroredVariable: MirroredVariable, _values.SyncOnReadVariable: SyncOnReadVariable}
 
 
-def give_numbers(variable: object) -> Any:
+def give_numbers(variable: object) -> object:
     """Return ``variable``. A distributed variable now turns into numbers; others are unchanged.
 
     The class of this one object changes, because TensorFlow's function that makes it knows only its own.

@@ -20,7 +20,7 @@ _HELD_BY_SERVERS = (
     tf.distribute.coordinator.ClusterCoordinator,
 )
 
-_offered: dict[str, Callable[..., Any]] = {}
+_offered: dict[str, Callable[..., object]] = {}
 
 
 def offer(name: str, function: Callable[..., object]) -> None:

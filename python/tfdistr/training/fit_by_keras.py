@@ -45,7 +45,7 @@ def fit_by_keras(
     weigh: Callable[[Any], object] | None = None,
     manager: CheckpointManager | None = None,
     times: StepTimes | None = None,
-) -> dict[str, list[Any]]:
+) -> dict[str, list[object]]:
     """Train like ``fit`` of ``loop.py``, but with the model's own ``fit``; checkpoints are after epochs."""
     check_read_by_keras(data, validation)
     times = times or StepTimes()

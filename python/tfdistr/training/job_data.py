@@ -76,7 +76,7 @@ def check_alike(summaries: Sequence[Sequence[float]], name: str) -> None:
             )
 
 
-def weigh_classes(weights: Mapping[int, float] | None, spec: object) -> Callable[[Any], Any] | None:
+def weigh_classes(weights: Mapping[int, float] | None, spec: object) -> Callable[[Any], object] | None:
     """Return a function that adds the weights of the classes: ``(x, y)`` becomes ``(x, y, sample_weight)``.
 
     Args:

@@ -215,7 +215,7 @@ class _LoopPhase(Phase):
             self.on_steps(self.done, logs)
         return made == count
 
-    def logs_to_keep(self) -> Any:
+    def logs_to_keep(self) -> object:
         return self._last if self.steps is None else None
 
     def logs(self) -> dict[str, Any]:

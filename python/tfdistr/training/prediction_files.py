@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def files_of(folder: Path) -> list[list[Path]]:
     return list(found.values())
 
 
-def in_structure(folder: Path, leaves: list[Any]) -> Any:
+def in_structure(folder: Path, leaves: Sequence[object]) -> Any:
     """Return the leaves in the structure of the outputs."""
     return _filled(json.loads(min(folder.glob("structure-*.json")).read_text()), leaves)
 
@@ -120,7 +121,7 @@ def _numbered(outputs: object, arrays: list[np.ndarray]) -> Any:
     return len(arrays) - 1
 
 
-def _filled(structure: Any, leaves: list[Any]) -> Any:
+def _filled(structure: Any, leaves: Sequence[object]) -> Any:
     if isinstance(structure, dict):
         return {name: _filled(part, leaves) for name, part in structure.items()}
     if isinstance(structure, list):

@@ -35,7 +35,7 @@ class RunTrace:
         self._start: dict[str, Any] | None = known | {
             "optimizers": [type(each).__name__ for each in steps.optimizers]
         }
-        self._made: list[tuple[int, int, Sequence[Any]]] = []
+        self._made: list[tuple[int, int, Sequence[object]]] = []
 
     def add(self, epoch: int, first: int, values: Sequence[object]) -> None:
         """Add the values of steps of an epoch (from 0), the first of which has the number ``first``.

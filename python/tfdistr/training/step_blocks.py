@@ -31,7 +31,7 @@ CALL_SECONDS = 0.25
 #: Larger batches come from a pipeline, which gathers them during the step before.
 GATHERED_BYTES = 1024 * 1024
 
-Step = Callable[[Any], Any]
+Step = Callable[[Any], object]
 
 
 def _whole(compiled: Callable[..., object], *arguments: object) -> Any:
@@ -127,7 +127,7 @@ class Steps:
         traced, self._traced = self._traced, []
         return traced
 
-    def _make(self, count: int) -> tuple[int, Any]:
+    def _make(self, count: int) -> tuple[int, object]:
         if self._at_a_time:
             return count, self._gathered(count)
         if self._iterator is None:
@@ -155,7 +155,7 @@ class Steps:
         if values is not None:
             self._traced.append(values)
 
-    def _gathered(self, count: int) -> Any:
+    def _gathered(self, count: int) -> object:
         assert self._arrays is not None
         assert self._data.arrays is not None
         made, outputs = 0, None

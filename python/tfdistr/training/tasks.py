@@ -51,7 +51,7 @@ def write_predictions(model: keras.Model, job: Job, folder: Path, workers: int =
     writer.flush()
 
 
-def predictions(model: keras.Model, batches: Iterator[object]) -> Iterator[Any]:
+def predictions(model: keras.Model, batches: Iterator[object]) -> Iterator[object]:
     """Yield the outputs of a model for each batch."""
     model.make_predict_function()
     # XLA cannot take targets that are text, and Keras's step does not read targets.
@@ -67,7 +67,7 @@ def _in_numpy(output: object) -> Any:
     return output.numpy() if isinstance(output, tf.Tensor) else output
 
 
-def _own_batches(job: Job, workers: int, index: int) -> Iterator[Any]:
+def _own_batches(job: Job, workers: int, index: int) -> Iterator[object]:
     make = functools.partial(make_data, job.source, job.context(training=False), form=job.form)
     data = make(job.steps_per_epoch)
     total = data.steps

@@ -13,7 +13,7 @@ _functions: list[Callable[[], Any]] = []
 _failed: list[bool] = []
 
 
-def register(function: Callable[[], object]) -> Callable[[], Any]:
+def register(function: Callable[[], object]) -> Callable[[], object]:
     """Call ``function`` when this process ends; functions that are registered later are called before it."""
     if not _functions:
         atexit.unregister(_exit_if_failed)

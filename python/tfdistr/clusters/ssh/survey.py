@@ -101,7 +101,7 @@ def ask(
     env: Mapping[str, str] | None = None,
     marker: str | None = None,
     visible: str | None = None,
-    r: dict[str, Any] | None = None,
+    r: dict[str, object] | None = None,
 ) -> list[Answer]:
     """Ask hosts for the facts about them, all at once; host_facts.py describes what is asked."""
     env = env or {}
@@ -125,7 +125,7 @@ def ask(
             query.stop()
 
 
-def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
+def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, object]:
     """Return the R program that prints the versions that R workers need, for `ask`."""
     libraries = {name: env[name] for name in ("R_LIBS", "R_LIBS_USER") if name in env}
     return {"command": [*rscript, "-e", VERSIONS_OF_R], "env": libraries}

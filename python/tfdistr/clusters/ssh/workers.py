@@ -45,7 +45,7 @@ class Ssh(RemoteJob):
         super().__init__(Path(run_dir), [index], remote.host)
         (self.worker,) = self.workers
         self._killed: float | None = None
-        self._words: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._words: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()
         with self.worker.log.open("wb", buffering=0) as output:
             self._ssh = subprocess.Popen(
                 list(remote.ssh), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,

@@ -87,7 +87,7 @@ class FedBatches:
         self._next += 1
         return map(self._as_batch, self._one_pass(number))
 
-    def _as_batch(self, batch: Any) -> Any:
+    def _as_batch(self, batch: Any) -> object:
         """Return a batch as arrays in the structure in which it was given: ``x``, or a tuple of parts."""
         whole = isinstance(batch, tuple | list)
         parts = [part for part in batch if part is not None] if whole else [batch]
@@ -105,11 +105,11 @@ class FedBatches:
             check_rows([batch])
         return self._rows_of(self._tensors(batch))
 
-    def _rows_of(self, tensors: object) -> Any:
+    def _rows_of(self, tensors: object) -> object:
         shares, own = self._place
         return tensors if shares == 1 else take_rows(tensors, shares, own)
 
-    def _tensors(self, batch: object) -> Any:
+    def _tensors(self, batch: object) -> object:
         return tf.nest.map_structure(
             lambda array, spec: tf.constant(array, spec.dtype), batch, self.element_spec
         )
@@ -126,7 +126,7 @@ def fed_batches(
         order = Order(size, 1, context.seed, context.shuffle)
         first, skipped = divmod(start, size)
 
-        def of_data(number: int) -> Iterator[Any]:
+        def of_data(number: int) -> Iterator[object]:
             if number > first:
                 made.on_epoch_end()
             made.on_epoch_begin()
@@ -164,7 +164,7 @@ def _no_batch() -> ArgumentError:
     )
 
 
-def _numpy(value: Any) -> Any:
+def _numpy(value: Any) -> object:
     if tf.is_tensor(value):
         return value.numpy()
     return as_arrays(value, "x")

@@ -237,7 +237,7 @@ def of_blocks(
             part.set_shape((None, *leaf.shape))
         return pack(structure, iter(parts))
 
-    def in_arrays(indices: Array) -> Any:
+    def in_arrays(indices: Array) -> object:
         return pack(structure, iter(take(indices)))
 
     # Data in memory is gathered on the thread of the loop. Other data is prefetched during the steps before.

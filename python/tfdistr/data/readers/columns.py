@@ -271,7 +271,7 @@ class FileColumns:
             for column, array in zip(self._leaves, arrays, strict=True)
         ]
 
-    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
         """Decode the images of rows in a graph: tensors to tensors."""
         return [
             column.images.in_graph(part) if column and column.images else part

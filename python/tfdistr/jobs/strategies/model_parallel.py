@@ -30,7 +30,7 @@ class ModelParallel(WithChief):
     maker: ClassVar[tuple[str, str]] = ("strategies.model_parallel", "ModelParallelStrategy")
     same_on_any_cluster: ClassVar[bool] = True
 
-    placement: Any = attrs.field(converter=check_form)
+    placement: object = attrs.field(converter=check_form)
 
     @classmethod
     def fits(cls, workers: int, ps: int, *, peers: bool = False) -> bool:

@@ -65,7 +65,7 @@ _WAYS_OUT = (
 #: The kind and the name of an effect, and its difference.
 Difference = tuple[str, str, float]
 #: Returns a few rows of the data; None if they cannot be read without an effect.
-Look = Callable[[], Any]
+Look = Callable[[], object]
 
 
 def check_batch(

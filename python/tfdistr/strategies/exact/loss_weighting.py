@@ -21,7 +21,7 @@ from tfdistr.strategies.exact.tape_sums import OfSum, TapeSums, current_graph
 @contextlib.contextmanager
 def exact_step(
     extended: OneReplica, collectives: Collectives, model: keras.Model, data: object
-) -> Iterator[tuple[Any, ReplicaStep]]:
+) -> Iterator[tuple[object, ReplicaStep]]:
     """Run one step on a local batch, which may be shorter than the batches of the peers, or empty.
 
     Args:
@@ -78,7 +78,7 @@ def run_exactly(
     fn: Callable[..., object],
     data: object,
     run: Callable[[Callable[..., Any], Any], object],
-) -> Any:
+) -> object:
     """Return the logs of a step on the global batch.
 
     Args:
@@ -103,7 +103,7 @@ def predict_exactly(
     fn: Callable[..., object],
     data: object,
     run: Callable[[Callable[..., Any], Any], object],
-) -> Any:
+) -> object:
     """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows.
 
     Args:
@@ -270,7 +270,7 @@ class MeanOverExamples:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
 
-    def _as_of_mean(self, gradients: Sequence[object], of_sum: OfSum) -> list[Any]:
+    def _as_of_mean(self, gradients: Sequence[object], of_sum: OfSum) -> list[tf.Tensor]:
         """Return gradients that ``weigh`` turns into parts of the gradient of the whole batch."""
         if of_sum is False:
             return list(gradients)
@@ -278,7 +278,7 @@ class MeanOverExamples:
         inverse = tf.where(of_sum, tf.math.divide_no_nan(one, self.weight()), one)
         return [scale(gradient, inverse) for gradient in gradients]
 
-    def _reduce(self, gradients: Sequence[object], of_sum: OfSum = False) -> list[Any]:
+    def _reduce(self, gradients: Sequence[object], of_sum: OfSum = False) -> list[tf.Tensor]:
         """Sum the gradients over the workers, each with its weight, and the loss with the first of them."""
         losses = self._trace.take_loss() if self._trace else []
         apart = bool(losses) and self._replica.gradient_dtype is not None  # too few digits for a loss
@@ -287,7 +287,7 @@ class MeanOverExamples:
             self._trace.note_loss(self._sum(self.weigh(losses))[0] if apart else sums.pop())
         return sums
 
-    def _weighted_sums(self, gradients: Sequence[object], of_sum: OfSum) -> list[Any]:
+    def _weighted_sums(self, gradients: Sequence[object], of_sum: OfSum) -> list[tf.Tensor]:
         """Sum gradients over the workers, each with its weight, but those of a sum over the rows."""
         if isinstance(of_sum, tf.Tensor):
             factor = tf.where(of_sum, tf.ones([], tf.float64), self.weight())
@@ -315,10 +315,10 @@ class MeanOverExamples:
         return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype, add_rows=add_rows)
 
 
-def at_least_one(data: object, examples: tf.Tensor) -> Any:
+def at_least_one(data: object, examples: tf.Tensor) -> object:
     """Return ``data``, or one row of zeros if it has no rows: some kernels (convolutions) fail on no rows."""
 
-    def pad(value: object) -> Any:
+    def pad(value: object) -> object:
         if isinstance(value, tf.RaggedTensor):
             splits = value.row_splits
             padded = tf.cond(examples > 0, lambda: splits, lambda: tf.zeros([2], splits.dtype))

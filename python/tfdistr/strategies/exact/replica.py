@@ -175,12 +175,12 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         """Return the ids of the TensorFlow variables of metrics that get the rows of all workers."""
         return {id(variable.value) for variable in self.known.common_variables()}
 
-    def own_metrics(self, model: keras.Model) -> list[Any]:
+    def own_metrics(self, model: keras.Model) -> list[keras.Variable]:
         """Return the metric variables of a model of which each worker has a part, not the same value."""
         common = set(map(id, self.known.common_variables(model)))
         return [variable for variable in model.metrics_variables if id(variable) not in common]
 
-    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> object:
         """Run a function on the calling thread, as the replica."""
         if not self.one_replica:
             return super().on_replicas(fn, args, kwargs)
@@ -189,7 +189,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         with self.replica_context(), tf.device(self.worker_devices[0]):
             return fn(*args, **kwargs)
 
-    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> Any:
+    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> object:
         """Reduce a value over the workers."""
         if id(value) in self.step.sums:
             return self.step.sums[id(value)]
@@ -200,7 +200,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self._before_call("a read of a value of all workers, such as a metric")
         return self.collectives.all_reduce(op, [self._own(value)])[0]
 
-    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
+    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> object:
         """Reduce several values of the replica over the workers."""
         if not self.one_replica:
             return super().on_batch_reduce(op, pairs, options)
@@ -209,7 +209,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             return list(self.step.share.all_reduce(op, values))
         return self._reduce_of_replica(self.collectives, op, values) if self.collectives else values
 
-    def on_replica_reduce(self, op: object, value: object, options: object) -> Any:
+    def on_replica_reduce(self, op: object, value: object, options: object) -> object:
         """Reduce a nested value of the replica over the workers."""
         if self.step.share is not None:
             return tf.nest.pack_sequence_as(value, self.step.share.all_reduce(op, tf.nest.flatten(value)))
@@ -218,7 +218,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         reduced = self._reduce_of_replica(self.collectives, op, tf.nest.flatten(value))
         return tf.nest.pack_sequence_as(value, reduced)
 
-    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> Any:
+    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> object:
         """Concatenate the workers' values."""
         self._need_all("gather values")
         if self.collectives is None:
@@ -226,7 +226,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self._before_call("a gather of values")
         return self.collectives.all_gather(self._own(value), axis)
 
-    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
+    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> object:
         """Return this worker's rows of every global batch, unless the user chose another sharding policy."""
         self._need_all("train, evaluate or predict")
         call = tf_internals.keras_call()
@@ -332,7 +332,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         value = self.local_variable(value)
         return tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
 
-    def _reduce_of_replica(self, collectives: Collectives, op: object, values: list[Any]) -> list[Any]:
+    def _reduce_of_replica(
+        self, collectives: Collectives, op: object, values: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
         self.replica_reductions += 1
         if self.present is not None:
             values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]

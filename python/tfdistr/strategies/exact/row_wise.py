@@ -14,7 +14,6 @@ import functools
 import json
 from collections.abc import Collection, Hashable, Iterator
 from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -66,7 +65,7 @@ def unproved_parts(model: keras.Model) -> list[str]:
 
 
 @functools.cache
-def proved(version: str) -> dict[Any, frozenset[int]]:
+def proved(version: str) -> dict[object, frozenset[int]]:
     """Return the proved classes and functions, each with the ranks of its inputs.
 
     Args:

@@ -26,7 +26,7 @@ _MOST_ENTRIES = 1 << 20
 _SMALL = 16
 _SHOWN = ("axis", "axes", "subscripts", "newshape", "shape")
 
-_tried: dict[Any, bool] = {}
+_tried: dict[object, bool] = {}
 
 
 def unproved_operations(model: keras.Model) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _is_sparse(tensor: Any) -> bool:
     return bool(tensor.sparse or getattr(tensor, "ragged", False))
 
 
-def _tensors(call: tf_internals.GraphCall) -> list[Any]:
+def _tensors(call: tf_internals.GraphCall) -> list[tf.Tensor]:
     flat = keras.tree.flatten((call.args, call.kwargs))
     return [part for part in flat if isinstance(part, keras.KerasTensor)]
 
@@ -86,10 +86,10 @@ def _gets_all_rows(x: Any, key: Any) -> bool:
     return first == slice(None) or (first is Ellipsis and len(others) < len(x.shape))
 
 
-def _key(call: tf_internals.GraphCall, arguments: dict[str, Any]) -> Any:
+def _key(call: tf_internals.GraphCall, arguments: dict[str, object]) -> object:
     """Return what decides the result of a call; None for an array, which has no short description."""
 
-    def described_part(part: object) -> Any:
+    def described_part(part: object) -> object:
         if isinstance(part, keras.KerasTensor):
             return ("tensor", part.shape, part.dtype)
         if part is None or isinstance(part, bool | int | float | str | slice | type(...)):

@@ -45,7 +45,7 @@ def combine_logs(extended: OneReplica, model: keras.Model) -> None:
         tf_internals.reduce_step_logs(model, lambda logs: _combined(extended, model, logs))
 
 
-def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, Any]) -> dict[str, Any]:
+def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, object]) -> dict[str, object]:
     call = tf_internals.keras_call()
     kind = extended.step.kind or ("test" if call and call.method == "evaluate" else "train")
     known = extended.known.of(model).logs_of(kind)
@@ -55,7 +55,7 @@ def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, Any]) ->
     return {**logs, **results, **_over_workers(extended, others, known.sums)}
 
 
-def _over_workers(extended: OneReplica, logs: dict[str, Any], sums: Collection[str]) -> dict[str, Any]:
+def _over_workers(extended: OneReplica, logs: dict[str, Any], sums: Collection[str]) -> dict[str, object]:
     """Return the numbers among logs over all workers."""
     assert extended.collectives is not None
     values = {name: _float(value) for name, value in logs.items()}

@@ -120,7 +120,7 @@ class TapeSums:
         return key in self._variables
 
 
-def current_graph() -> Any:
+def current_graph() -> tf.Graph:
     """Return the graph that is being traced; None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 

@@ -55,7 +55,7 @@ def variables_in(layers: Sequence[keras.Layer]) -> list[keras.Variable]:
     return list({id(variable): variable for variable in found}.values())
 
 
-def parts_of(model: keras.Model) -> list[tuple[str, Any]]:
+def parts_of(model: keras.Model) -> list[tuple[str, object]]:
     """Return the parts of a compiled model whose attributes are compared, with their names for messages."""
     layers = [(_label_of(layer), layer) for layer in tf_internals.made_layers(model)[1:]]
     optimizers = [("the optimizer", optimizer) for optimizer in tf_internals.optimizers_of(model)]
@@ -231,7 +231,7 @@ _OF_KERAS = frozenset(
 )  # fmt: skip
 
 
-def attributes_of(holder: object) -> dict[str, Any]:
+def attributes_of(holder: object) -> dict[str, object]:
     """Return the attributes of an object that a user, or the class of a user, has set."""
     of_libraries = tf_internals.names_of_libraries(type(holder))
     ignored = _OF_KERAS if isinstance(holder, keras.Operation | keras.Optimizer) else frozenset()

@@ -28,7 +28,7 @@ def is_plain(value: object) -> bool:
     return isinstance(value, _ATOMS)
 
 
-def untracked(value: object) -> Any:
+def untracked(value: object) -> object:
     """Return a plain value whose containers are Python's own. Those of Keras layers cannot be unpickled."""
     if isinstance(value, dict):
         return {key: untracked(part) for key, part in value.items()}
@@ -103,7 +103,7 @@ def same_function(there: object, here: object) -> bool:
     return there.__code__ == here.__code__ and plain
 
 
-def _contents(function: FunctionType) -> list[Any]:
+def _contents(function: FunctionType) -> list[object]:
     not_set = CellType()
     return [None if cell == not_set else cell.cell_contents for cell in function.__closure__ or ()]
 
