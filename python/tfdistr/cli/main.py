@@ -74,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_server(commands)
     _add_doctor(commands)
-    report = add_command(commands, "env", "print what a bug report needs", _report, text=_ENV)
-    _add_timeout(report)
+    bug_report = add_command(commands, "env", "print what a bug report needs", _report, text=_ENV)
+    _add_timeout(bug_report)
     add_commands(commands)
     return parser
 
@@ -125,9 +125,9 @@ def _add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parsed: argparse.Namespace) -> int:
-    from tfdistr.diagnosis import report
+    from tfdistr.diagnosis import bug_report
 
-    print(report(parsed.timeout))
+    print(bug_report(parsed.timeout))
     return 0
 
 

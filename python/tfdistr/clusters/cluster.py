@@ -38,7 +38,7 @@ def number_of(number: int, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class Role:
+class ProcessRole:
     """The role of a process: its name in errors, whether it can be replaced, whether it leads."""
 
     title: str
@@ -110,9 +110,9 @@ class Cluster:
         return ()
 
     @property
-    def roles(self) -> Sequence[Role]:
+    def roles(self) -> Sequence[ProcessRole]:
         """The role of each process: workers that all need each other."""
-        return [Role(f"Worker {i} of {self.workers}", f"worker {i}") for i in range(self.workers)]
+        return [ProcessRole(f"Worker {i} of {self.workers}", f"worker {i}") for i in range(self.workers)]
 
     def check(self) -> None:
         """Check that what starts the workers is here.

@@ -51,7 +51,7 @@ def parts_of_run(model: keras.Model) -> dict[str, str | None]:
     return {**describe_parts(model), "optimizer": type(optimizer).__name__}
 
 
-def describe_model(model: keras.Model, element_spec: object) -> dict[str, str]:
+def fields_of_model(model: keras.Model, element_spec: object) -> dict[str, str]:
     """Describe the model of a call, and the types of its data."""
     size = f"{type(model).__name__} of {len(model.weights)} weights"
     fields = {"data": describe_types(element_spec), "model": size}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.datasets import Dataset
-from tfdistr.data.readers.arrow_tables import array_of, is_arrow
+from tfdistr.data.readers.arrow_tables import array_of_column, is_arrow
 from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 
@@ -123,7 +123,7 @@ class Form:
             self._check_columns(x.names, name)
             places = [x.names.index(column) for column in self.columns]
             return Matrix(np.asarray(x.values)[:, places], self.columns)
-        columns = columns_of(x, name)
+        columns = columns_of_frame(x, name)
         if columns is None:
             return x
         self._check_columns(columns, name)
@@ -247,13 +247,13 @@ def _text_of(value: object) -> Array | None:
     return array.astype(str) if text and array.size else None
 
 
-def columns_of(value: Any, name: str = "x") -> dict[str, object] | None:
+def columns_of_frame(value: Any, name: str = "x") -> dict[str, object] | None:
     """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
     if isinstance(value, Columns):
         return value.columns
     if is_arrow(value, "Table"):
         check_names(value.schema.names, name)
-        return {column: array_of(value.column(column), name, column) for column in value.schema.names}
+        return {column: array_of_column(value.column(column), name, column) for column in value.schema.names}
     if hasattr(value, "to_numpy") and hasattr(value, "columns"):
         names = [str(column) for column in value.columns]
         check_names(names, name)
@@ -265,7 +265,7 @@ def column_names(value: object) -> tuple[str, ...] | None:
     """Return the names of the columns of a data frame or a matrix; None for other values."""
     if isinstance(value, Matrix):
         return value.names
-    columns = columns_of(value)
+    columns = columns_of_frame(value)
     return None if columns is None else tuple(columns)
 
 

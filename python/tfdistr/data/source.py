@@ -18,12 +18,12 @@ from tfdistr.data.form import (
     Levels,
     Matrix,
     column_names,
-    columns_of,
+    columns_of_frame,
     levels_of,
     with_classes,
 )
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
-from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_arrow, refuse_dataset
+from tfdistr.data.readers.arrow_tables import array_of_column, from_arrow, is_arrow, refuse_dataset
 from tfdistr.data.trees import Array, Tree, leaves, replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
@@ -201,11 +201,11 @@ def as_arrays(value: object, name: str) -> Tree:
         value = value.values
     if isinstance(value, Classes):
         value = value.numbers
-    columns = columns_of(value, name)
+    columns = columns_of_frame(value, name)
     if columns is not None:
         return _from_columns(columns, name)
     if is_arrow(value, "ChunkedArray"):
-        return array_of(value, name)
+        return array_of_column(value, name)
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) for key in value):
             raise ArgumentError(

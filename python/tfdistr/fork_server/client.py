@@ -80,7 +80,7 @@ class Forked:
             if user_of(self._connection) != os.geteuid():  # it would get the environment and open files
                 raise OSError(f"the process at {server} is of another user")
             with open(os.devnull, "rb") as empty:
-                send(self._connection, request, [empty.fileno(), output, output, *named.values()])
+                send_request(self._connection, request, [empty.fileno(), output, output, *named.values()])
             answer = next(self._messages(block=True), None)
         except OSError as error:
             answer = {"refused": f"it does not answer ({error})"}
@@ -153,7 +153,7 @@ class Forked:
             self._received += self._lines.take(received)
 
 
-def send(connection: socket.socket, message: Mapping[str, object], files: Sequence[int] = ()) -> None:
+def send_request(connection: socket.socket, message: Mapping[str, object], files: Sequence[int] = ()) -> None:
     """Send one message, and open files with it."""
     data = json.dumps(message).encode() + b"\n"
     if files:

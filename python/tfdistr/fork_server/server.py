@@ -26,7 +26,7 @@ import time
 from typing import Any, NoReturn
 
 from tfdistr.fork_server.child import become, threads, why_unsafe
-from tfdistr.fork_server.client import send, user_of
+from tfdistr.fork_server.client import send_request, user_of
 from tfdistr.utils.processes import end_with_parent
 
 _SECONDS = 10.0  # in which all of a request must arrive
@@ -267,9 +267,9 @@ class _ForkServer:
             os.close(file)
         with contextlib.suppress(OSError):  # an exited client is detected by its connection
             if reason is not None:
-                send(client, {"refused": reason})
+                send_request(client, {"refused": reason})
             else:
-                send(client, {"pid": child})
+                send_request(client, {"pid": child})
         if reason is not None:
             client.close()
             return None
@@ -292,7 +292,7 @@ class _ForkServer:
         for child, client in list(self._clients.items()):
             while (message := self._change_of(child)) is not None:
                 with contextlib.suppress(OSError):
-                    send(client, message)
+                    send_request(client, message)
                 if "exit" in message:
                     with contextlib.suppress(KeyError, ValueError):  # a client that exited before
                         self._selector.unregister(client)

@@ -16,7 +16,7 @@ from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.membership import InformedPeers, NoPeers
+from tfdistr.jobs.membership import Alone, InformedPeers
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import save_training
 from tfdistr.jobs.resume import begin_or_resume
@@ -90,7 +90,7 @@ class AsChiefOfServers:
         self.workers = config.num_workers
         self.index, self.task = 0, {"task": "chief 0"}
         self.is_chief = True
-        self.peers = NoPeers()  # the coordinator names lost servers
+        self.peers = Alone()  # the coordinator names lost servers
 
     def agree(self, job: Job) -> None:
         """Do nothing: the servers have no arguments."""

@@ -72,7 +72,7 @@ class Membership:
 JOINED = Membership()
 
 
-class NoPeers(contextlib.nullcontext[None]):
+class Alone(contextlib.nullcontext[None]):
     """Takes the place of peers in a process that need not inform any."""
 
     def agree(self, seed: int, *, uploads: bool) -> int:

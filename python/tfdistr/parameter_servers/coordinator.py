@@ -22,8 +22,8 @@ from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_servers.dispatch import Dispatcher
-from tfdistr.parameter_servers.feed import TRAINING, VALIDATION, WorkerBatch, describe, look_at
-from tfdistr.parameter_servers.gradients import GradientStep, Outcome
+from tfdistr.parameter_servers.feed import TRAINING, VALIDATION, WorkerBatch, describe_job, look_at
+from tfdistr.parameter_servers.gradients import GradientStep, StepOutcome
 from tfdistr.parameter_servers.updates import OneByOne, Report, StepsReporter, Together
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig
@@ -133,7 +133,7 @@ class _Chief:
         build(self._model, self._data)
         _refuse_calls(self._model)
         steps = [data.steps if data else None for data in (self._data, self._validation)]
-        described = describe(job, run_dir, steps)
+        described = describe_job(job, run_dir, steps)
         self._name = tf.constant(uuid.uuid4().hex)
         with strategy.scope():
             # Each worker fetches it on demand, also a replacement.
@@ -298,7 +298,7 @@ class _CoordinatorPhase(Phase):
             if self.by_batch:
                 self.batch_begins(before + step)
 
-        def end(made: int, outcomes: list[Outcome]) -> bool:
+        def end(made: int, outcomes: list[StepOutcome]) -> bool:
             progress()
             if self.kind == "train":
                 self.callbacks.times.step_done()

@@ -31,7 +31,7 @@ from tfdistr.rendezvous.protocol import (
     listening_socket,
     no_port,
     no_port_error,
-    parse,
+    parse_message,
     resolves,
     send,
     tell,
@@ -264,7 +264,7 @@ class _Meeting:
                 lines, size = lines + 1, size + len(line)
                 if lines > _LINES or size > _BYTES:
                     return
-                message = parse(line)
+                message = parse_message(line)
                 if "end" in message:
                     said = {part: message.get(part) for part in ("end", "pass_on")}
                     if name is None and not self._proofs.holds(message.get("proof"), "end", nonce, said):

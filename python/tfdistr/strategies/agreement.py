@@ -22,7 +22,7 @@ log = logging.getLogger("tfdistr")
 _ROW = 1024
 
 
-class Difference(NamedTuple):
+class Disagreement(NamedTuple):
     """The first variable whose values differ from the chief's.
 
     Attributes:
@@ -82,14 +82,14 @@ class Agreement:
         unique = {id(variable): variable for variable in found}.values()
         return [(v.path, self._extended.local_variable(v.value)) for v in unique if not _is_local(v.value)]
 
-    def _first_difference(self) -> Difference | None:
+    def _first_difference(self) -> Disagreement | None:
         """Compare this worker's values with the chief's, variable by variable."""
         collectives = self._extended.collectives
         assert collectives is not None
         named = self._variables()
         own = np.array([_checksum(_bytes(v.read_value()), 0) for _, v in named], np.int64)
         each = collectives.all_gather(tf.constant(own[np.newaxis]), 0).numpy()
-        first: Difference | None = None
+        first: Disagreement | None = None
         is_rounding = True
         for number in np.flatnonzero((each != each[0]).any(0)):
             name, variable = named[number]
@@ -100,10 +100,10 @@ class Agreement:
             worker = int(sizes.argmax())
             is_rounding = is_rounding and bool(sizes[worker] <= _rounding(variable.dtype))
             if sizes[worker] and (first is None or (first.is_rounding and not is_rounding)):
-                first = Difference(name, worker, float(sizes[worker]), is_rounding)
+                first = Disagreement(name, worker, float(sizes[worker]), is_rounding)
         return first
 
-    def _error(self, found: Difference, when: str) -> JobMismatchError:
+    def _error(self, found: Disagreement, when: str) -> JobMismatchError:
         alone = f" Not all workers run these callbacks: {', '.join(self._alone)}." if self._alone else ""
         return JobMismatchError(
             "The workers no longer have the same model.",

@@ -82,7 +82,7 @@ def _build(model: keras.Model, batch: object, *, optimizer: bool, training: bool
     build_by_step(model, batch, training=training, optimizers=optimizer, called=called)
     if called and optimizer:  # last: it trains all weights
         with model.distribute_strategy.scope():
-            tf_internals.build(model, batch)
+            tf_internals.build_by_keras(model, batch)
 
 
 def _build_by_call(model: keras.Model, batch: object, *, training: bool) -> bool:
@@ -92,7 +92,7 @@ def _build_by_call(model: keras.Model, batch: object, *, training: bool) -> bool
     """
     try:
         with tf_internals.overridden(model, "optimizer", None), model.distribute_strategy.scope():
-            tf_internals.build(model, batch)
+            tf_internals.build_by_keras(model, batch)
     except Exception:
         if not tf_internals.overrides(model, "train_step" if training else "test_step"):
             raise

@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
+from tfdistr.collectives.comparison import agree, describe_call, describe_parts, fields_of_model, versions
 from tfdistr.data.order.shard import common_seeds, in_common_order, is_share, take_rows
 from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
@@ -132,7 +132,7 @@ class KerasCalls:
         """Make a call ready, whose model is built: compare the workers' ``fields``, arrange the callbacks."""
         extended = self._extended
         assert extended.collectives is not None
-        described = versions() | fields | describe_model(model, element_spec)
+        described = versions() | fields | fields_of_model(model, element_spec)
         described["virtual workers"] = str(extended.virtual.count if extended.virtual else "none")
         described["learning rates of new optimizers"] = " ".join(extended.checks.given_rates)
         extended.checks.given_rates.clear()  # the next call compares only new rates

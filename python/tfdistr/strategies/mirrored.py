@@ -114,7 +114,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
         """Split each batch of a dataset over the replicas; see ``tf.distribute.Strategy``."""
         call = tf_internals.keras_call()
         if self.num_replicas_in_sync > 1:
-            check_data(dataset)
+            check_dataset(dataset)
             if call is not None:
                 check_model(call.model)
         if call is None:
@@ -159,7 +159,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             return flat_logs(super().run(step, args=args, kwargs=kwargs, options=options))
 
 
-def check_data(dataset: tf.data.Dataset) -> None:
+def check_dataset(dataset: tf.data.Dataset) -> None:
     """Refuse data that TensorFlow cannot split over the devices of a process."""
     if any(isinstance(part, tf.SparseTensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise DataShardError(

@@ -40,7 +40,7 @@ from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, join_cluster, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.mean_loss import warn_of_means
-from tfdistr.strategies.outside_scope import trained_alone, watch
+from tfdistr.strategies.outside_scope import guard_scope, trained_alone
 from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
@@ -158,7 +158,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         #: Whether anything ran under this strategy, and whether it has left its peers.
         self.used = self.left = False
         if extended.num_workers > 1:
-            watch(self)
+            guard_scope(self)
             at_exit.register(self.leave)
             at_exit.register(self._check_used)
 

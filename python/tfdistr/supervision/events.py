@@ -101,7 +101,7 @@ def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
     return Path(run_dir) / "workers" / str(index) / "events.jsonl"
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a text of at most about ``LONGEST`` characters: the start and the end of a longer one."""
     if len(text) <= LONGEST:
         return text
@@ -154,7 +154,7 @@ class EventWriter:
             **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
                 a value without a form in JSON becomes text. Long texts are cut.
         """
-        texts = {name: cut(value) for name, value in fields.items() if isinstance(value, str)}
+        texts = {name: shorten(value) for name, value in fields.items() if isinstance(value, str)}
         line = _line(kind, as_json({**fields, **texts}))
         if self._append(line):
             return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tfdistr.clusters.cluster import Cluster, Role
+from tfdistr.clusters.cluster import Cluster, ProcessRole
 from tfdistr.clusters.guard import HEARTBEAT
 from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
@@ -25,7 +25,7 @@ from tfdistr.errors import (
 )
 from tfdistr.schemas.events import Event
 from tfdistr.supervision.events import EventReader, events_path
-from tfdistr.supervision.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
+from tfdistr.supervision.failures import Failure, FailureKind, root_cause, what_ended, worker_failed_error
 from tfdistr.utils.disk import writing
 from tfdistr.utils.log_tail import Tail, is_about_cuda
 
@@ -145,7 +145,7 @@ class _Progress:
         stopped_since: When it was first seen stopped (SIGSTOP); None if it is running.
     """
 
-    role: Role
+    role: ProcessRole
     ready: bool = False
     was_ready: bool = False
     done: bool = False
@@ -319,25 +319,25 @@ class _Attempt:
         if not self._failures:
             self._changed = time.monotonic()
         known = self._failures.get(failure.worker, failure)
-        if known.cause is Cause.EXIT and failure.event:
+        if known.cause is FailureKind.EXIT and failure.event:
             # A worker's report has more details than its exit status, which may arrive first.
             known, failure = replace(failure, order=known.order), known
         self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
 
     def _await_root_cause(self, waited: float) -> bool:
         root = root_cause(self._failures.values())
-        if root.cause is Cause.PEER and (lost := self._longest_silent()) is not None:
+        if root.cause is FailureKind.PEER and (lost := self._longest_silent()) is not None:
             # Its own report, if there is one, only says that it has lost the others.
             self._failures[lost.index] = Failure.silent(lost.index, self._order, lost.silent_for)
             return False
-        found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
+        found = root.cause is FailureKind.OWN or len(self._failures) == len(self._processes)
         # The worker may write to its log until it exits.
         if found and (root.exit_code is not None or root.silence is not None):
             return False
         if waited < PATIENCE:
             return True
         for process in self._processes:
-            if root.cause is Cause.PEER and process.is_stopped:
+            if root.cause is FailureKind.PEER and process.is_stopped:
                 self._fail(Failure.paused(process.index, self._order))
         return False
 
@@ -406,7 +406,7 @@ class _Attempt:
 
     def error(self, root: Failure, attempts: int) -> Exception:
         process = self._processes[root.worker]
-        if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
+        if root.cause is not FailureKind.OWN and (launch_error := process.launch_error()):
             if isinstance(launch_error, WorkerFailedError):
                 launch_error.workers = self.statuses()
             return _without(launch_error, [p for p in self._processes if not p.pid], self._processes)

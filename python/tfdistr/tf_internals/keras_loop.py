@@ -111,7 +111,7 @@ def keras_is_symbolic() -> bool:
     return bool(_in_symbolic_scope())
 
 
-def build(model: keras.Model, batch: object) -> None:
+def build_by_keras(model: keras.Model, batch: object) -> None:
     """Make the variables of a model, its metrics and its optimizer from the shapes of a batch."""
     type(model)._symbolic_build(model, data_batch=batch)  # not what ``build_instead`` hides it by
 

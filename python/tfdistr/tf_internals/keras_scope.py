@@ -18,7 +18,7 @@ _COMPILE = inspect.unwrap(keras.Model.compile).__code__
 _LIBRARIES = frozenset(("contextlib", "keras", "rpytools", "tensorflow", "tfdistr"))
 
 
-def strategy_of(model: keras.Model) -> tf.distribute.Strategy | None:
+def strategy_of_model(model: keras.Model) -> tf.distribute.Strategy | None:
     """Return the strategy in whose scope a model was made; None without a scope.
 
     ``Model.distribute_strategy`` falls back to the scope of the call.

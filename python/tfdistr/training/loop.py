@@ -84,7 +84,7 @@ def fit(
     return dict(model.history.history)
 
 
-def evaluate(model: keras.Model, data: WorkerData) -> dict[str, Any]:
+def evaluate_model(model: keras.Model, data: WorkerData) -> dict[str, Any]:
     """Evaluate ``model`` as its own ``evaluate`` would; returns the metrics over all workers' batches."""
     if not runs_own_loop(model):
         check_read_by_keras(data)

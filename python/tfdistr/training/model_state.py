@@ -38,7 +38,7 @@ class OptimizerValues(NamedTuple):
     trained: list[int] | None
 
 
-def values_of(model: keras.Model) -> tuple[Arrays, OptimizerValues, list[OptimizerValues]]:
+def values_of_model(model: keras.Model) -> tuple[Arrays, OptimizerValues, list[OptimizerValues]]:
     """Return the weights of a model, and the state of its optimizer and of the others that it holds."""
     weights = [_storable(value) for value in model.get_weights()]
     own = _state_of(model, model.optimizer) if model.optimizer is not None else OptimizerValues([], None)
@@ -152,7 +152,7 @@ class ModelState:
     @classmethod
     def of(cls, model: keras.Model, inputs: object) -> ModelState:
         """Return the values that a model has now."""
-        weights, own, others = values_of(model)
+        weights, own, others = values_of_model(model)
         return cls(weights, own.values, inputs, own.trained, others)
 
     def give(self, model: keras.Model) -> keras.Model:

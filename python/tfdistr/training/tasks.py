@@ -20,7 +20,7 @@ from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader
-from tfdistr.training.loop import evaluate
+from tfdistr.training.loop import evaluate_model
 from tfdistr.training.prediction_files import FOLDER, Writer
 from tfdistr.training.reporter import OnEvent, history_of
 from tfdistr.training.train import train
@@ -91,7 +91,7 @@ def evaluate_job(job: Job, strategy: WorkerStrategy) -> Training:
     data = Reader(job, strategy).data_in_order(job.source, job.steps_per_epoch)
     strategy.prepare(model, data)
     started = time.monotonic()
-    logs = evaluate(model, data)
+    logs = evaluate_model(model, data)
     return Training(
         model=None,
         history=history_of({name: [value] for name, value in logs.items()}),

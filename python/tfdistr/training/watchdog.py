@@ -194,7 +194,7 @@ class Watchdog:
 _listeners: list[Any] = []
 
 
-def on_failure(listener: object) -> None:
+def add_failure_listener(listener: object) -> None:
     """Call ``listener(error, text)`` if the main thread hangs and cannot raise the error."""
     _listeners.append(listener)
 

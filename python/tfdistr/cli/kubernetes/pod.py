@@ -31,7 +31,7 @@ _LONGEST = 4096  # bytes that Kubernetes keeps of a message
 _TRACEBACK = 2000
 
 
-def run_worker(script: str, arguments: list[str]) -> int:
+def run_in_pod(script: str, arguments: list[str]) -> int:
     """Run a script as the worker of this pod, and return its exit status; a failure becomes the message."""
     place = place_in_job()
     if place is None:

@@ -37,7 +37,7 @@ def check_programs(*programs: str) -> None:
         )
 
 
-def ask(
+def ask_slurm(
     *command: str, timeout: float = TIMEOUT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a Slurm program. A program that cannot be run, or that hangs, has the status 1."""
@@ -67,9 +67,9 @@ class State(NamedTuple):
 _STATE = re.compile(r"\bJobState=(\S+) Reason=(.*?) Dependency=")
 
 
-def state_of(job: str) -> State:
+def state_of_job(job: str) -> State:
     """Return the state of a job. Slurm forgets a job some minutes after its end."""
-    said = ask("scontrol", "--oneliner", "show", "job", job)
+    said = ask_slurm("scontrol", "--oneliner", "show", "job", job)
     match = _STATE.search(said.stdout)
     if match is not None:
         return State(match[1], match[2].replace("_", " ") if " " in match[2] else match[2])
@@ -131,7 +131,7 @@ def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
 
 @lru_cache(maxsize=1)
 def _mpi_types() -> tuple[str, ...]:
-    said = ask("srun", "--mpi=list")
+    said = ask_slurm("srun", "--mpi=list")
     return tuple((said.stdout + said.stderr).split())
 
 
@@ -139,7 +139,7 @@ def _mpi_types() -> tuple[str, ...]:
 def _tried(job: str, kind: str, nodes: int) -> str:
     """Start two ranks in the allocation, once: "" if they are the ranks of one MPI job, else the reason."""
     command = ["srun", f"--mpi={kind}", "--overlap", "--kill-on-bad-exit=1", "--ntasks=2", f"--nodes={nodes}"]
-    said = ask(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
+    said = ask_slurm(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
     if said.returncode == 0 and said.stdout.split() == ["size", "2"] * 2:
         return ""
     last = (said.stderr or said.stdout).strip().splitlines()[-1:] or ["it says nothing"]

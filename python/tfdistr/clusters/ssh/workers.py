@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.clusters.guard import HEARTBEAT
-from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted_lines
 from tfdistr.clusters.worker_process import lost_worker_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.network.ports import free_ports
@@ -101,7 +101,7 @@ class Ssh(RemoteJob):
         """Return the error if ssh has exited before the guard has reported the end of the worker."""
         killed = status < 0
         how = f"was killed by {signal.Signals(-status).name}" if killed else f"exited with status {status}"
-        worker, said = self.worker, quoted(last_lines(self.worker.log, _LINES))
+        worker, said = self.worker, quoted_lines(last_lines(self.worker.log, _LINES))
         if not worker.pid:
             return ClusterStartError(
                 "ssh did not start a worker on its host.",

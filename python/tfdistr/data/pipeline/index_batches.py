@@ -19,7 +19,7 @@ from tfdistr.data.order.shard import Own
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.random_access import Lookup
 from tfdistr.data.source import Arrays
-from tfdistr.data.trees import Array, pack
+from tfdistr.data.trees import Array, filled
 
 # Indices that are looked up together: a TensorFlow call costs as much as some thousand indices.
 _LOOKED_UP = 8192
@@ -132,12 +132,12 @@ def of_arrays(source: Arrays) -> Indexed:
         parts = tf.numpy_function(gather, [indices], [spec.dtype for spec in specs], stateful=False)
         for part, spec in zip(parts, specs, strict=True):
             part.set_shape(spec.shape)
-        return pack(source.structure, iter(parts))
+        return filled(source.structure, iter(parts))
 
     def take(indices: Array) -> Any:
-        return pack(source.structure, iter(gather(indices)))
+        return filled(source.structure, iter(gather(indices)))
 
-    return Indexed(source.examples, batch, take, element_spec=pack(source.structure, iter(specs)))
+    return Indexed(source.examples, batch, take, element_spec=filled(source.structure, iter(specs)))
 
 
 def of_lookup(found: Lookup) -> Indexed:

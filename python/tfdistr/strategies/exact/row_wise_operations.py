@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.strategies.exact.row_wise_arguments import described
+from tfdistr.strategies.exact.row_wise_arguments import described_argument
 
 # Rows of an ascending order, mixed so that a sort shows. A shift by a few rows is none for no number of rows.
 _A, _B = (4, 1, 6), (7, 0, 3, 5, 2)
@@ -58,7 +58,9 @@ def _tensors(call: tf_internals.GraphCall) -> list[tf.Tensor]:
 def _name(operation: keras.Operation) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(operation).__name__).lower()
     shown = [
-        f"{key}={described(vars(operation)[key])}" for key in _SHOWN if vars(operation).get(key) is not None
+        f"{key}={described_argument(vars(operation)[key])}"
+        for key in _SHOWN
+        if vars(operation).get(key) is not None
     ]
     return f"the operation {name!r}" + (f" with {', '.join(shown)}" if shown else "")
 
