@@ -36,7 +36,7 @@ SHORT = {KERAS: "Keras", MWMS: "stock", DDP: "DDP", BEST: "best rival", ALONE: "
 #: The columns of the summary.
 COLUMNS = {MPI: "tfdistr, MPI", DDP: "DDP", KERAS_ALL: "Keras", KERAS_JAX: "on JAX", MWMS: "MWMS"}
 #: Name of each engine of all_reduce.py in the table.
-ENGINES = {"gloo": "PyTorch, gloo", "ring": "tfdistr, ring", "mpi": "tfdistr, MPI", "mpi4py": "mpi4py alone"}
+CLUSTERS = {"gloo": "PyTorch, gloo", "ring": "tfdistr, ring", "mpi": "tfdistr, MPI", "mpi4py": "mpi4py alone"}
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def compare(rounds: int, parts: Sequence[str], systems: str, steps: int | None) 
         for network in networks for system in SYSTEMS
         if systems in system.name and network in system.networks
     }, failures)  # fmt: skip
-    engines = ENGINES if ALL_REDUCE in parts else ()
+    engines = CLUSTERS if ALL_REDUCE in parts else ()
     reduced = in_turn(rounds, {(ALL_REDUCE, each): partial(all_reduce, each) for each in engines}, failures)
     by_network = {
         network: {system: runs for (of, system), runs in trained.items() if of == network}
@@ -154,7 +154,7 @@ def compare(rounds: int, parts: Sequence[str], systems: str, steps: int | None) 
     if engines:
         paragraphs.append(all_reduce_table(ms) + why(ALL_REDUCE, failures))
         of_size = {engine: 1 / found[REDUCE_BYTES] for engine, found in ms.items()}
-        words = f"all-reduce of {size_name(REDUCE_BYTES)}: {ENGINES['mpi']} / {ENGINES['gloo']}"
+        words = f"all-reduce of {size_name(REDUCE_BYTES)}: {CLUSTERS['mpi']} / {CLUSTERS['gloo']}"
         judgements.append(judged(ratio(of_size, "mpi", "gloo"), REDUCE_BAR, words))
     head = f"{machine()}\nMedians of {rounds} alternating runs; each worker on a core of its own."
     show(head, *paragraphs, bars(judgements))
@@ -235,7 +235,7 @@ def all_reduce_table(ms: Mapping[str, Mapping[int, float]]) -> str:
     """The milliseconds of each engine by the size of the tensor."""
     sizes = list(next(iter(ms.values()), {}))
     rows = [
-        [ENGINES[engine], *(f"{of[size]:.3f} ({ms['gloo'][size] / of[size]:.2f})" if "gloo" in ms
+        [CLUSTERS[engine], *(f"{of[size]:.3f} ({ms['gloo'][size] / of[size]:.2f})" if "gloo" in ms
                             else f"{of[size]:.3f}" for size in sizes)]
         for engine, of in ms.items()
     ]  # fmt: skip

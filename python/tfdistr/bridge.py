@@ -7,7 +7,7 @@ R imports only this module, so that the modules behind it may move. A name is lo
 from __future__ import annotations
 
 from tfdistr._version import __version__ as __version__
-from tfdistr.clusters import ENGINES
+from tfdistr.clusters import CLUSTERS
 from tfdistr.utils.interrupts import import_whole
 
 #: The module of each name. After ":" comes the name in that module, if it differs. The module documents it.
@@ -62,9 +62,9 @@ NAMES = {
     "refuse_unknown": "r.values",
     "with_placement": "jobs.strategies.model_parallel",
     # Clusters
-    **ENGINES,
+    **CLUSTERS,
     "parse_tf_config": "rendezvous.config",
-    "local_cluster": "clusters.local.cluster:local_cluster_of_r",
+    "local_cluster": "clusters.local.local_cluster:local_cluster_of_r",
     # distributed_fit()
     "Caller": "jobs.caller",
     "FunctionByName": "utils.function_files",

@@ -89,16 +89,16 @@ def ray_nodes(request: pytest.FixtureRequest) -> Engine:
     return Engine(both(f"ray_cluster(2, address='{ray.address}')"))
 
 
-ENGINES: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
+CLUSTERS: dict[str, Callable[[pytest.FixtureRequest], Engine]] = {
     make.__name__: make
     for make in (local, ssh_hosts, cold_ssh_hosts_by_ring, slurm_allocation, slurm_batch, run, run_on_hosts,
                  run_in_allocation, pods, pods_by_ring, ray_nodes)
 }  # fmt: skip
 
 
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(params=list(CLUSTERS))
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    made = ENGINES[request.param](request)
+    made = CLUSTERS[request.param](request)
     before = leftovers.Present()
     yield made
     # The idle processes of Ray belong to the Ray cluster.

@@ -50,8 +50,9 @@ class ProcessRole:
 class Cluster:
     """A cluster, which starts the processes of a job.
 
-    Each engine has a subclass of `EngineCluster`. It must have `workers`, `describe`, `start` and `without`.
-    The other members have defaults, for workers that all need each other and may run on other hosts.
+    Each kind of cluster has a subclass of `ConfiguredCluster`, with `workers`, `describe`, `start` and
+    `without`. The other members have defaults, for workers that all need each other and may run on other
+    hosts.
     """
 
     #: Whether workers may run on other hosts. All hosts must then see the run directory.
@@ -185,8 +186,8 @@ class Cluster:
 
 
 @attrs.frozen(kw_only=True)
-class EngineCluster(Cluster):
-    """The arguments that the clusters of all engines have; `local_cluster` describes them."""
+class ConfiguredCluster(Cluster):
+    """The arguments that all kinds of clusters have; `local_cluster` describes them."""
 
     cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
     gpus_per_worker: int | None = argument(check_optional_int, "gpus_per_worker", default=None, minimum=0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tfdistr.clusters.local.cluster import WORKER
+from tfdistr.clusters.local.local_cluster import WORKER
 from tfdistr.r.functions import RFunction, environment_of_r_worker, r_worker_command
 from tfdistr.r.values import seed_of_r
 from tfdistr.schemas.events import Event

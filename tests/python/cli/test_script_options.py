@@ -11,9 +11,9 @@ from tfdistr.cli.flags import add_flags, given_flags, option, read_options, with
 from tfdistr.cli.kubernetes.pod_options import Pods
 from tfdistr.cli.main import run
 from tfdistr.cli.script_options import Script, Workers
-from tfdistr.clusters.local.cluster import LocalCluster
-from tfdistr.clusters.slurm.cluster import SlurmCluster
-from tfdistr.clusters.ssh.cluster import SshCluster
+from tfdistr.clusters.local.local_cluster import LocalCluster
+from tfdistr.clusters.slurm.slurm_cluster import SlurmCluster
+from tfdistr.clusters.ssh.ssh_cluster import SshCluster
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool, check_seconds
 

@@ -17,8 +17,8 @@ from refusals import assert_says
 import tfdistr
 from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
-from tfdistr.clusters.slurm import cluster as slurm_cluster_module
 from tfdistr.clusters.slurm import programs as slurm_programs
+from tfdistr.clusters.slurm import slurm_cluster as slurm_cluster_module
 from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of_job
 from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
@@ -190,7 +190,7 @@ def test_a_task_of_srun_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfdistr.clusters.slurm.cluster.check_programs", lambda *programs: None)
+    monkeypatch.setattr("tfdistr.clusters.slurm.slurm_cluster.check_programs", lambda *programs: None)
 
 
 @pytest.mark.usefixtures("_programs")

@@ -14,10 +14,10 @@ from refusals import assert_says
 
 import tfdistr
 from tfdistr._version import __version__
-from tfdistr.clusters.ssh import cluster as ssh_cluster_module
+from tfdistr.clusters.ssh import ssh_cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
-from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
 from tfdistr.clusters.ssh.host_facts import versions_here
+from tfdistr.clusters.ssh.ssh_cluster import SshCluster, ssh_cluster
 from tfdistr.clusters.ssh.survey import HostAnswer, ask_hosts, marker_in, name_of_host, refuse_hosts
 from tfdistr.clusters.ssh.workers import Tunnels
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError

@@ -20,7 +20,7 @@ from forked import server_of, states
 from launched import SMALL_SERVER, command, is_there, wait_for
 
 import tfdistr
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.errors import WorkerFailedError
 from tfdistr.fork_server import servers
 from tfdistr.fork_server.client import Forked, Refused
@@ -29,6 +29,7 @@ from tfdistr.supervision.events import EventReader
 from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(180)
+
 
 @pytest.mark.usefixtures("_small_servers")
 def test_a_server_that_dies_takes_its_job_along_and_is_named(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_stop_warm_workers(tmp_path: Path) -> None:
 SESSION = """
 import json, sys, time
 from pathlib import Path
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.supervision.supervisor import run_workers
 from tfdistr.fork_server import servers
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfdistr.clusters.cluster import Cluster, ProcessRole
-from tfdistr.clusters.local.cluster import LocalCluster, launch
+from tfdistr.clusters.local.local_cluster import LocalCluster, launch
 from tfdistr.clusters.worker_process import WorkerProcess
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, Task, tf_config
