@@ -116,22 +116,13 @@ class Cluster:
         return [ProcessRole(f"Worker {i} of {self.workers}", f"worker {i}") for i in range(self.workers)]
 
     def check(self) -> None:
-        """Check that what starts the workers is here.
-
-        Raises:
-            ArgumentError: It cannot be used in this process.
-            ClusterStartError: A program is missing, or has no room for the workers.
-        """
+        """Check that what starts the workers is here."""
 
     def backend(self, communication: str) -> Backend:
         """Choose what carries the gradients, as far as it can be chosen before the workers meet.
 
         Args:
             communication: What the user has passed: "auto", "mpi", "ring" or "nccl".
-
-        Raises:
-            ArgumentError: The workers cannot have this communication.
-            ClusterStartError: There is no MPI that they can use, or `check` fails.
         """
         self.check()
         if self.workers == 1 and communication in ("auto", "mpi"):
@@ -154,13 +145,9 @@ class Cluster:
         Args:
             command: The program of a worker and its arguments; ``run_dir`` and the index of the worker are
                 added.
-            run_dir: The directory of the run.
 
         Returns:
             The workers in the order of their indices; the caller has to `stop` them.
-
-        Raises:
-            ClusterStartError: A worker cannot be started. Then none is left running.
         """
         raise NotImplementedError
 

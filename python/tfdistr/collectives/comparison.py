@@ -159,10 +159,6 @@ def agree(collectives: Collectives, fields: Mapping[str, object], note: object =
 
     Returns:
         The notes of all workers.
-
-    Raises:
-        JobMismatchError: A field differs: every worker raises the same error. Or the chief makes a variable
-            at the moment: then the peers are told.
     """
     _check_no_variable(collectives)
     own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}

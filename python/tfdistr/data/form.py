@@ -107,14 +107,7 @@ class Form:
         return cls(tuple(parts["columns"]) or None, parts["targets"], levels)
 
     def inputs(self, x: object, name: str) -> Any:
-        """Return inputs with the columns of the training, in its order, if they have names.
-
-        Args:
-            name: The user's name of the inputs.
-
-        Raises:
-            ArgumentError: A column is missing.
-        """
+        """Return inputs with the columns of the training, in its order, if they have names."""
         if isinstance(x, Dataset):
             return self.dataset(x, name)
         if self.columns is None:
@@ -159,14 +152,7 @@ class Form:
         )
 
     def coded(self, y: object, name: str, path: str = "") -> Any:
-        """Return targets whose classes have the numbers of the training.
-
-        Args:
-            name: The user's name of the targets.
-
-        Raises:
-            ArgumentError: A class was not in the training, or there were no classes.
-        """
+        """Return targets whose classes have the numbers of the training."""
         parts = [self.coded(part, name, path + key) for key, part in _parts(y).items()]
         if isinstance(y, Columns):
             return Columns(dict(zip(y.columns, parts, strict=True)))

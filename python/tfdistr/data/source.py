@@ -144,11 +144,7 @@ def batches_of(source: object) -> str:
 def make_source(
     x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x", form: Form | None = None
 ) -> Source:
-    """Check the user's data and convert it into one of three forms.
-
-    Args:
-        form: The form of the training, by whose names the data is matched.
-    """
+    """Check the user's data and convert it into one of three forms."""
     x = _object(_read(x, name), name)
     if form is not None:
         x = form.inputs(x, name)

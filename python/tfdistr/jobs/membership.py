@@ -34,10 +34,6 @@ class Membership:
 
         Args:
             config: The cluster that TF_CONFIG describes; None for the ranks that ``mpiexec`` has started.
-            arguments: The arguments of the strategy.
-
-        Raises:
-            ClusterStartError: A worker failed in an earlier call, or the cluster was joined in another way.
         """
         from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
 

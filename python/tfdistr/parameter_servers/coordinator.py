@@ -65,7 +65,6 @@ def train_on_servers(
     batch; with "sync" each batch is split over the workers.
 
     Args:
-        config: The cluster; this process is its chief.
         on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
@@ -74,12 +73,6 @@ def train_on_servers(
 
     Returns:
         The result. Its model is in this process and needs no server any more.
-
-    Raises:
-        ClusterConfigError: This process is not the chief, or the cluster has no servers.
-        ClusterStartError: A server did not start.
-        JobStoppedError: The job was preempted, and has saved a checkpoint.
-        WorkerFailedError: A parameter server was lost.
     """
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")

@@ -40,9 +40,6 @@ class Dispatcher:
 
         Args:
             function: Takes an int64 vector.
-            place: The vector: step, number of shares, and the share.
-            owner: The receiver of the result.
-            key: Returned with the result.
             wanted: Called when a worker is free for the function. If it returns False, the result is None.
         """
         with tf.device(self._here):

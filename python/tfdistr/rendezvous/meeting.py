@@ -77,13 +77,7 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
 
 
 def cluster_to_join() -> ClusterConfig | None:
-    """Return the cluster that TF_CONFIG describes, or else the cluster of Slurm or Kubernetes.
-
-    Raises:
-        ClusterConfigError: The variables of Slurm, Kubernetes or TF_CONFIG are not valid. This process tells
-            the workers in TF_CONFIG, because they may wait for it. A script exits with the error, so there it
-            is raised only when one of the workers knows it, or after ``SEEKING`` seconds.
-    """
+    """Return the cluster that TF_CONFIG describes, or else the cluster of Slurm or Kubernetes."""
     try:
         config = cluster_from_env()
     except ClusterConfigError as error:

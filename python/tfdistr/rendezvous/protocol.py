@@ -264,13 +264,6 @@ async def listening_socket(own: str, tasks: Iterable[str]) -> socket.socket:
 
     The address of this task is not enough for the test: on Debian, a machine resolves its name to 127.0.1.1,
     but other machines do not.
-
-    Args:
-        own: The address of this task.
-        tasks: The addresses of all tasks.
-
-    Raises:
-        OSError: The port is not available.
     """
     host, port = split_address(own)
     local = await _all_on_loopback({host, *(split_address(address)[0] for address in tasks)})

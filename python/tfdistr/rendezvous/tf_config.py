@@ -142,10 +142,6 @@ def join_address(host: str, port: int) -> str:
 def split_address(address: str, field: str = "address") -> tuple[str, int]:
     """Split "host:port" into the host (an IPv6 address without its brackets) and the port.
 
-    Raises:
-        ClusterConfigError: If it is not a host name, an IPv4 address or an IPv6 address in
-            brackets, followed by a port from 1 to 65535.
-
     Example:
         >>> split_address("[::1]:2222")
         ('::1', 2222)

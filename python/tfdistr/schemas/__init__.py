@@ -132,10 +132,6 @@ def read(name: str, document: object) -> Any:
 
     Args:
         document: The document as JSON text, or as ``json.loads()`` returns it.
-
-    Raises:
-        ArgumentError: It is not JSON, or a rule of the schema is broken. The message names the field, its
-            value, and the fix.
     """
     if isinstance(document, str | bytes):
         document = _parsed(name, document)

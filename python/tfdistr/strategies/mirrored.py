@@ -245,10 +245,6 @@ class _Replicas(tf_internals.MirroredExtended):
     def exact_steps(self, model: keras.Model, data: object) -> Iterator[Callable[[Any], Any]]:
         """Run steps of the replicas that add up to the step on the whole batch.
 
-        Args:
-            model: The model whose step it is.
-            data: The replicas' batches.
-
         Yields:
             A context for the step of a replica: it takes the replica's batch, and gives the batch to use.
         """
@@ -344,9 +340,6 @@ def local_devices(argument: str, names: object) -> list[str]:
         names: A device or several, in the forms that TensorFlow takes: "gpu:0", "/device:GPU:0",
             "/job:localhost/replica:0/task:0/device:GPU:0", "GPU" (the first one) and
             ``tf.config.LogicalDevice``.
-
-    Raises:
-        ArgumentError: A device does not exist, or is named twice.
     """
     there = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     given = list(names) if isinstance(names, list | tuple) else [names]

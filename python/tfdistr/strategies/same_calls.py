@@ -71,9 +71,6 @@ class SameCalls:
 
         Returns:
             The numbers of each worker, one row for each.
-
-        Raises:
-            JobMismatchError: A worker is at another place. All workers raise it.
         """
         own = np.zeros((self._collectives.num_workers, 1 + _NUMBERS), np.int64)
         own[self._collectives.index, : 1 + len(numbers)] = zlib.crc32(place.encode()), *numbers

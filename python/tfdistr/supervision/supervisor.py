@@ -91,7 +91,6 @@ def run_workers(
     """Run one job: start the workers, wait for all of them, leave none behind.
 
     Args:
-        command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
         run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
         on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
         port_retries: How often to restart if another program has taken the port of a worker; the logs
@@ -101,15 +100,6 @@ def run_workers(
 
     Returns:
         One status for each worker, when every process has exited with status 0 after its event "done".
-
-    Raises:
-        WorkerFailedError: If a worker failed. The error is about the root cause, with the traceback of that
-            worker or the end of its output. Its attribute `workers` has the status of all workers.
-        ClusterStartError: If a worker could not be started, or was not ready in time.
-        JobStoppedError: If the workers were preempted, and have saved a checkpoint.
-        CheckpointError: If `run_dir` was removed or renamed meanwhile.
-
-    Other exceptions (KeyboardInterrupt, errors of `on_event`) pass through, after all workers were ended.
     """
     notify: OnEvent = on_event or (lambda event: None)
     attempt = 1

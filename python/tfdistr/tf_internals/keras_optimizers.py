@@ -238,7 +238,6 @@ def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[N
     such as the learning rate and the factor of ``global_clipnorm``. Then the rounding differs.
 
     Args:
-        model: A compiled model of one replica.
         after_all_gradients: For a worker without peers. A worker with peers was slower with it.
     """
     optimizer = getattr(model, "optimizer", None)

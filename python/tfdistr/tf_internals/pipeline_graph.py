@@ -71,7 +71,6 @@ def rewritten(dataset: tf.data.Dataset, seed: int | None = None, suffix: str = "
 
     Args:
         seed: Determines the seeds; None for no change.
-        suffix: Added to the names of the files of caches.
     """
     graph = _graph_of(dataset)
     _new_seed_generators(graph)

@@ -116,9 +116,7 @@ def at_epoch_end(
     """Return the call of the functions at the end of each epoch; None if there are none.
 
     Args:
-        given: The callbacks of the job that stand for functions.
         answers: The file with the answers; None if this process is the session.
-        on_event: Sends an event to the session.
         chief: Whether this process is the chief, whose session calls the functions.
     """
     if not given:

@@ -82,10 +82,6 @@ def make_job(
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
     The named arguments are checked together here, and `Job` checks the others.
-
-    Args:
-        drawn_seed: The seed where the user gives none.
-        form: The form of the data of the training that the job continues.
     """
     batch_size, rate = _of_all_workers(batch_size, num_workers)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)

@@ -83,9 +83,6 @@ def weigh_classes(weights: Mapping[int, float] | None, spec: object) -> Callable
         weights: Weight of each class by its number. Other classes have the weight 1. Without weights, there
             is no function.
         spec: The types of a batch. Its target has whole numbers, or is one-hot.
-
-    Raises:
-        ArgumentError: The examples already have weights, or do not have exactly one target.
     """
     if not weights:
         return None

@@ -77,9 +77,6 @@ def set_values(
     Args:
         model: The model, which may be not built.
         inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
-
-    Raises:
-        ArgumentError: The model has no ``call()``, and layers that are not built.
     """
     # The cell of an RNN gets the weights of its layers in the first call of the model.
     if not model.built or len(model.weights) < len(weights):

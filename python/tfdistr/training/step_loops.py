@@ -72,11 +72,6 @@ class StepLoops:
     ) -> tuple[Any, ...]:
         """Make ``count`` steps in the graph.
 
-        Args:
-            count: Number of steps.
-            arguments: Returns the arguments of a step, by its number in this loop.
-            clocks: Two zeros, to measure how long the steps wait for their arguments.
-
         Returns:
             The logs of the last step, the traced values of all steps (None without a trace), the seconds of
             these waits, and the time when the last step ended.

@@ -117,12 +117,6 @@ def run_task(
             chief's checkpoints are used.
         preemption: Records SIGTERM, if there are checkpoints. After the call, it shows whether a SIGTERM came
             too late to be handled.
-
-    Raises:
-        JobStoppedError: The job was preempted, and has saved a checkpoint.
-        ArgumentError: The model function or the callbacks are not valid, or a file of the data is damaged.
-        DataShardError: The data cannot be split over the workers.
-        StepTimeoutError: This worker has made no step for too long.
     """
     with Watchdog(job.recovery.step_timeout, strategy), FileErrors().raised():
         if job.task == "evaluate":

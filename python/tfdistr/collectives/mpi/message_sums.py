@@ -25,8 +25,6 @@ class Addition(Protocol):
         """Add the parts.
 
         Args:
-            parts: The rows of each group.
-            groups: The workers of each part; all groups together have no gaps.
             out: Receives the rows of all groups. It may be one of the parts.
         """
 

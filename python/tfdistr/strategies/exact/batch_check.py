@@ -82,10 +82,6 @@ def check_batch(
     A step of a compiled model is checked once.
 
     Args:
-        extended: Runs the replica.
-        model: A built model.
-        look: Returns this worker's part of a few rows.
-        weigh: Applied to the rows before the step.
         kind: "train" or "test": the step to check.
         alone: Whether no thread draws random numbers of Python or NumPy meanwhile, as a generator may.
     """
@@ -296,7 +292,6 @@ def _message(found: Sequence[Difference], parts: Sequence[str], layers: Sequence
     Args:
         found: The effects. Metrics and logs may follow from a gradient that differs.
         parts: What may be the cause.
-        layers: Layers that are a cause.
     """
     worst: dict[str, tuple[str, float]] = {}
     for kind, name, size in found:

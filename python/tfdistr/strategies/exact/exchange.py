@@ -78,9 +78,6 @@ class ReplicaStep:
         gradients after they are taken, the sum needs the weights, and the replica's own weight is taken out
         again, because it will come. A gradient that is a part of a loss, within another tape, is no sum that
         the step weighs.
-
-        Raises:
-            ArgumentError: An optimizer that the model does not hold sums its gradients.
         """
         assert self._reduce is not None
         check_no_strange_optimizer()

@@ -24,12 +24,6 @@ def exact_step(
 ) -> Iterator[tuple[object, ReplicaStep]]:
     """Run one step on a local batch, which may be shorter than the batches of the peers, or empty.
 
-    Args:
-        extended: Runs the replica.
-        collectives: Exchanges tensors with the peers.
-        model: The model that makes the step.
-        data: The local batch.
-
     Yields:
         The batch for the step (``data``, or one row of zeros if ``data`` has no rows: the stand-in row), and
         the step of the replica, within which the model must run.
@@ -79,12 +73,7 @@ def run_exactly(
     data: object,
     run: Callable[[Callable[..., Any], Any], object],
 ) -> object:
-    """Return the logs of a step on the global batch.
-
-    Args:
-        fn: The step of the model.
-        run: Runs a function on the replica, with a batch.
-    """
+    """Return the logs of a step on the global batch."""
     with exact_step(extended, collectives, model, data) as (batch, replica):
         return flat_logs(run(replica.enclose(fn), batch))
 
@@ -104,12 +93,7 @@ def predict_exactly(
     data: object,
     run: Callable[[Callable[..., Any], Any], object],
 ) -> object:
-    """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows.
-
-    Args:
-        fn: The function that predicts.
-        run: Runs a function on the replica, with a batch.
-    """
+    """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows."""
     examples = count_examples(data)
     mean = MeanOverExamples(extended, collectives, examples)
     replica = ReplicaStep(mean, None, extended.worker_index, extended.num_workers)
@@ -123,7 +107,6 @@ def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> I
 
     Args:
         variables: The variables of this replica; none if the replica surely has examples.
-        examples: Number of examples of this replica.
     """
     before = [tf.identity(variable.read_value()) for variable in variables]
     yield

@@ -37,13 +37,7 @@ def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., object]
 
 
 def mixing_layers(calls: LayerCalls, rows: int, parts: int, tolerance: float) -> list[str]:
-    """Return the innermost layers whose outputs, or whose own losses, are not those of each part by itself.
-
-    Args:
-        calls: The calls on a batch.
-        rows: Number of rows of this batch.
-        parts: Number of parts of the same size.
-    """
+    """Return the innermost layers whose outputs, or own losses, are not those of each part by itself."""
     mixing: list[keras.Layer] = []
     for layer, args, kwargs in calls.values():
         with contextlib.suppress(Exception):  # a layer that takes no part by itself

@@ -45,7 +45,6 @@ class LossWatch:
         """Check a loss of a step.
 
         Args:
-            loss: The loss.
             present: Whether this worker has examples in the step.
             is_first: Whether it is the first loss of the step.
         """

@@ -64,11 +64,6 @@ def over_batch(calls: Calls, rows: int, parts: int, tolerance: Tolerance) -> tf_
     """Return which of the called losses and metrics are functions of the whole batch, and can get its rows.
 
     Those that gather rows by themselves are not among them. Must be called by a replica without peers.
-
-    Args:
-        calls: Their calls on a batch.
-        rows: Number of rows of this batch.
-        parts: Number of parts of the same size, into which the batch is split.
     """
     losses = [
         number

@@ -31,8 +31,6 @@ def refused_argument(part: object, use: Use, more: Mapping[str, object]) -> str 
 
     Args:
         part: A layer, a loss or a metric. Its attributes have the names of its arguments.
-        use: How it is used.
-        more: Arguments that it hands on to a function.
     """
     attributes = {**vars(part), **more}
     cls: Any = type(part)

@@ -20,9 +20,6 @@ def flat_logs(logs: object) -> Any:
     metrics of ``compile()``. Keras compares the logs with the values of all metrics before it flattens them,
     and then keeps those of the last step. On several workers these are the values of one worker, so logs of
     a step must be flat.
-
-    Args:
-        logs: The logs; what is no dictionary is returned unchanged.
     """
     if not isinstance(logs, dict):
         return logs

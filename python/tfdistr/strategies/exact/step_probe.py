@@ -84,11 +84,7 @@ class StepProbe:
                 state.restore(kept)
 
     def whole(self, batches: Sequence[object]) -> Effects:
-        """Make the steps as one worker.
-
-        Args:
-            batches: The batch of the first step, and that of further steps.
-        """
+        """Make the steps as one worker."""
         known = tf_internals.keras_step(self._step)
         step = known[1] if known else self._step
         replica = ReplicaStep(NoPeers(), None, 0, 1)
@@ -101,12 +97,7 @@ class StepProbe:
         return self._run(run, batches)
 
     def split(self, batches: Sequence[object], expected: Effects) -> Effects:
-        """Make the steps on this worker's rows, with the peers. All workers must call it.
-
-        Args:
-            batches: This worker's rows of the batch of the first step, and of that of further steps.
-            expected: The effects of the steps on all rows.
-        """
+        """Make the steps on this worker's rows, with the peers. All workers must call it."""
         strategy, step = self._extended.strategy, self._step
 
         def run(batch: object) -> Any:

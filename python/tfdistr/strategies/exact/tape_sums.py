@@ -67,8 +67,6 @@ class TapeSums:
         gradient in a function of the user: TensorFlow may call the function again without tracing it.
 
         Args:
-            sources: What the gradients are taken of.
-            gradients: The gradients of this replica.
             of_sum: Whether the loss is that sum.
         """
         if tf_internals.tape_is_active():
@@ -102,11 +100,7 @@ class TapeSums:
             self._place = before
 
     def has(self, variable: Any) -> bool:
-        """Return whether gradients of a variable are summed.
-
-        Raises:
-            ArgumentError: Only some of them are. An optimizer may get a mixture, which cannot be summed.
-        """
+        """Return whether gradients of a variable are summed."""
         key = _key(variable)
         if key in self._variables and key in self._places:
             raise ArgumentError(

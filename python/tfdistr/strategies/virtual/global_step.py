@@ -52,7 +52,6 @@ class VirtualWorkers:
 
         Args:
             fn: Its ``train_step`` or ``test_step``, or a function that predicts.
-            data: This worker's rows of the global batch.
             others: Further arguments of ``fn``.
             predicts: Whether the results are rows, which are returned for this worker's rows.
 

@@ -297,9 +297,6 @@ def share_step(
         fn: The ``train_step`` or ``test_step`` of the model, or a function that predicts.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
-
-    Raises:
-        ArgumentError: The step does something that cannot be split into shares.
     """
     _refuse_states(model)
     of_keras = not tf_internals.overrides(model, "train_step")

@@ -117,7 +117,6 @@ def apart(function: Any, feeds: Sequence[tf.Tensor] | None = None) -> Any:
     So the graph of a number is the same on any number of workers, and so are its kernels.
 
     Args:
-        function: The function, of tensors.
         feeds: Tensors with the types of its arguments; by default those of its calls.
     """
 

@@ -110,7 +110,6 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:
     """Call ``compile()`` of a model's class.
 
     Args:
-        model: The model.
         own: The arguments of ``compile()``.
         of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
     """

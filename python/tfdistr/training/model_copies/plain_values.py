@@ -39,11 +39,7 @@ def untracked(value: object) -> object:
 
 
 def same_plain(there: object, here: object, names: Mapping[str, str]) -> bool:
-    """Return whether two plain values are equal. Configurations turn tuples into lists.
-
-    Args:
-        names: The names of layers, with those of their copies, which have other running numbers.
-    """
+    """Return whether two plain values are equal. Configurations turn tuples into lists."""
     if isinstance(there, list | tuple) and isinstance(here, list | tuple):
         return len(there) == len(here) and all(
             same_plain(a, b, names) for a, b in zip(there, here, strict=True)
