@@ -104,11 +104,11 @@ def validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(load_schema(name))
 
 
-def validate(name: str, document: object, error: type[TfdistrError] = ArgumentError) -> None:
+def validate(name: str, document: object) -> None:
     """Check that a document is valid and in its normal form. An error names the field, its value, a fix."""
     found = next(validator(name).iter_errors(document), None)
     if found is not None:
-        raise refusal(found, load_schema(name)["title"], error)
+        raise refusal(found, load_schema(name)["title"], ArgumentError)
 
 
 def normalise(name: str, document: object) -> Any:

@@ -79,28 +79,28 @@ def state_of_job(job: str) -> State:
 # --- The allocation of this process
 
 
-def in_allocation(environ: Mapping[str, str] = os.environ) -> bool:
+def in_allocation() -> bool:
     """Return whether this process runs in an allocation of ``salloc``, ``sbatch`` or ``srun``."""
-    return bool(environ.get("SLURM_JOB_ID"))
+    return bool(os.environ.get("SLURM_JOB_ID"))
 
 
-def tasks_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+def tasks_of_allocation() -> tuple[int, ...]:
     """Return the number of tasks on each node of the allocation; one each if the user set none."""
-    nodes = len(nodes_of_allocation(environ))
-    named = any(environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))
-    counts = tuple(expand_counts(environ.get("SLURM_TASKS_PER_NODE", "1"))) if named else ()
+    nodes = len(nodes_of_allocation())
+    named = any(os.environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))
+    counts = tuple(expand_counts(os.environ.get("SLURM_TASKS_PER_NODE", "1"))) if named else ()
     return counts if len(counts) == nodes else (1,) * nodes
 
 
-def cores_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+def cores_of_allocation() -> tuple[int, ...]:
     """Return the number of processors of the allocation on each of its nodes; empty if they are not known."""
-    text = environ.get("SLURM_JOB_CPUS_PER_NODE", "")
+    text = os.environ.get("SLURM_JOB_CPUS_PER_NODE", "")
     return tuple(expand_counts(text)) if text else ()
 
 
-def gpus_of_node(environ: Mapping[str, str] = os.environ) -> int:
+def gpus_of_node() -> int:
     """Return the number of GPUs of the allocation on the node of a batch script; -1 if it is not known."""
-    text = environ.get("SLURM_GPUS_ON_NODE", "")
+    text = os.environ.get("SLURM_GPUS_ON_NODE", "")
     return int(text) if text.isdecimal() else -1
 
 

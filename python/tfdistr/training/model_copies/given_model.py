@@ -60,7 +60,7 @@ class GivenModel:
         self._corrections = Corrections()
         with own_compile_saved(), tf_internals.whole_configs():
             objects = _describe(model)
-            self._own_parts = _own_parts(model, objects)
+            self._own_parts = _own_parts(objects)
             with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
                 path = Path(folder, "model.keras")
                 with _quiet("You are saving a model that has not yet been built"):
@@ -210,7 +210,7 @@ def _describe(model: keras.Model) -> list[object]:
     return objects
 
 
-def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
+def _own_parts(objects: list[Any]) -> dict[str, Any]:
     """Return the user's classes and functions in a model, by the names by which Keras looks for them."""
     import cloudpickle
     import keras
