@@ -42,7 +42,8 @@ def fit_for_r(result: FitResult) -> dict[str, object]:
     return {
         "history": result.history,
         "metrics": result.metrics,
-        "params": for_r(_params_in_r(result.params)),
+        # R counts epochs from 1.
+        "params": for_r({**result.params, "initial_epoch": result.params["initial_epoch"] + 1}),
         "workers": worker_columns(result.workers),
         "run_dir": result.run_dir,
         "examples": result._form.examples,
@@ -64,11 +65,6 @@ def levels_of_outputs(result: FitResult, outputs: object) -> object:
         names = result.model.output_names
         return [levels.get(f"[{at}]", levels.get(f"[{names[at]!r}]")) for at in range(len(outputs))]
     return levels.get("") or (next(iter(levels.values())) if len(levels) == 1 else None)
-
-
-def _params_in_r(params: Mapping[str, Any]) -> dict[str, object]:
-    """Return the numbers of a job as R counts: its first epoch has the number 1."""
-    return {**params, "initial_epoch": params["initial_epoch"] + 1}
 
 
 def _numbers_in_r(text: str) -> str:

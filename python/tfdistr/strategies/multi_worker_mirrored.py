@@ -307,10 +307,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
         if keras_step is None:
             with marked(predicting):
-                return predict_exactly(extended, collectives, predicting, fn, data, run)
+                return predict_exactly(extended, predicting, fn, data, run)
         model, fn = keras_step
         with extended.batch_statistics.noted(model), marked(model):
-            logs = run_exactly(extended, collectives, model, fn, data, run)
+            logs = run_exactly(extended, model, fn, data, run)
         self._logs = [weakref.ref(log) for log in tf.nest.flatten(logs) if not _is_number(log)]
         return logs
 

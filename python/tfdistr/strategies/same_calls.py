@@ -114,8 +114,4 @@ class HookEnd(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, hooks: Iterable[str], at_hook: Callable[..., object]) -> None:
         super().__init__()
         for hook in hooks:
-            setattr(self, hook, _caller(at_hook, hook))
-
-
-def _caller(at_hook: Callable[..., object], hook: str) -> Callable[..., object]:
-    return lambda *arguments, **_: at_hook(hook, *arguments)
+            setattr(self, hook, lambda *arguments, hook=hook, **_: at_hook(hook, *arguments))

@@ -74,7 +74,8 @@ def strangers(model: keras.Model, strategy: tf.distribute.Strategy, *, training:
 
     def strange(part: Any) -> bool:
         values = [variable._value for variable in part.variables]  # `value` may create it
-        return any(isinstance(v, tf.Variable) and not _is_of(v, strategy) for v in values)
+        of = [getattr(v, "_distribute_strategy", None) for v in values if isinstance(v, tf.Variable)]
+        return any(made_in is not strategy for made_in in of)
 
     # Those of compile() are among `model.metrics` only when the model is built.
     metrics = [m for m in (*model.metrics, *given_metrics(model)) if isinstance(m, keras.metrics.Metric)]
@@ -83,10 +84,6 @@ def strangers(model: keras.Model, strategy: tf.distribute.Strategy, *, training:
     if training:
         found += [f"the optimizer {type(o).__name__}" for o in optimizers_of(model) if strange(o)]
     return found
-
-
-def _is_of(variable: tf.Variable, strategy: tf.distribute.Strategy) -> bool:
-    return getattr(variable, "_distribute_strategy", None) is strategy
 
 
 def on_new_variable(called: Callable[[], None]) -> None:

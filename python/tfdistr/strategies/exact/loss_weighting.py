@@ -10,17 +10,19 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.interface import Collectives
 from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.exact.step_trace import StepTrace
 from tfdistr.strategies.exact.tape_sums import OfSum, TapeSums, current_graph
 
+#: Runs a function on the replica, with a batch.
+Run = Callable[[Callable[..., object], object], object]
+
 
 @contextlib.contextmanager
 def exact_step(
-    extended: OneReplica, collectives: Collectives, model: keras.Model, data: object
+    extended: OneReplica, model: keras.Model, data: object
 ) -> Iterator[tuple[object, ReplicaStep]]:
     """Run one step on a local batch, which may be shorter than the batches of the peers, or empty.
 
@@ -38,8 +40,14 @@ def exact_step(
     # A step of the user's own may use the norm of a gradient, which depends on its rows.
     optimizers = tf_internals.optimizers_of(model)
     add_rows = not own and all(tf_internals.adds_rows(optimizer) for optimizer in optimizers)
+    assert extended.collectives is not None
     mean = MeanOverExamples(
-        extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows, trace=extended.step.trace
+        extended,
+        extended.collectives,
+        examples,
+        may_weigh_loss=not own,
+        add_rows=add_rows,
+        trace=extended.step.trace,
     )
 
     losses: list[tf.Tensor] = []
@@ -66,15 +74,10 @@ def exact_step(
 
 
 def run_exactly(
-    extended: OneReplica,
-    collectives: Collectives,
-    model: keras.Model,
-    fn: Callable[..., object],
-    data: object,
-    run: Callable[[Callable[..., Any], Any], object],
+    extended: OneReplica, model: keras.Model, fn: Callable[..., object], data: object, run: Run
 ) -> object:
     """Return the logs of a step on the global batch."""
-    with exact_step(extended, collectives, model, data) as (batch, replica):
+    with exact_step(extended, model, data) as (batch, replica):
         return flat_logs(run(replica.enclose(fn), batch))
 
 
@@ -86,16 +89,12 @@ def own_states(
 
 
 def predict_exactly(
-    extended: OneReplica,
-    collectives: Collectives,
-    model: keras.Model,
-    fn: Callable[..., object],
-    data: object,
-    run: Callable[[Callable[..., Any], Any], object],
+    extended: OneReplica, model: keras.Model, fn: Callable[..., object], data: object, run: Run
 ) -> object:
     """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows."""
     examples = count_examples(data)
-    mean = MeanOverExamples(extended, collectives, examples)
+    assert extended.collectives is not None
+    mean = MeanOverExamples(extended, extended.collectives, examples)
     replica = ReplicaStep(mean, None, extended.worker_index, extended.num_workers)
     with own_states(model, replica, examples):
         return run(replica.enclose(fn), data)

@@ -72,7 +72,8 @@ class TapeSums:
         if tf_internals.tape_is_active():
             return gradients
         of, found = tf.nest.flatten(sources), tf.nest.flatten(gradients)
-        own = [i for i, source in enumerate(of) if _is_variable(source) and found[i] is not None]
+        kinds = tf.Variable | keras.Variable
+        own = [i for i, source in enumerate(of) if isinstance(source, kinds) and found[i] is not None]
         variables = {_key(of[i]) for i in own}
         in_function = not tf_internals.is_part_of(current_graph(), self._graph)
         place = self._place or ("a tf.function" if in_function else None)
@@ -117,10 +118,6 @@ class TapeSums:
 def current_graph() -> tf.Graph:
     """Return the graph that is being traced; None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-def _is_variable(source: object) -> bool:
-    return isinstance(source, tf.Variable | keras.Variable)
 
 
 def _key(variable: object) -> int:

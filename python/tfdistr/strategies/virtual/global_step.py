@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -83,18 +83,13 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
             fix="Put the step into train_step() of a keras.Model, or make the strategy without "
             "virtual_workers.",
         )
-    model, own = step
-    if predicting is None:
-        own = _with_flat_logs(own)
+    model, call = step
+    own = call if predicting is not None else lambda *arguments: flat_logs(call(*arguments))
     data, *others = args
     data = tf.nest.map_structure(extended.local, data)
     virtual: VirtualWorkers = extended.virtual
     with extended.within(kind=fn.__name__.removesuffix("_step")):
         return virtual.run(model, own, data, others, predicts=predicting is not None)
-
-
-def _with_flat_logs(step: Callable[..., object]) -> Callable[..., Any]:
-    return lambda *arguments: flat_logs(step(*arguments))
 
 
 class _Results:
