@@ -26,7 +26,7 @@ NAMES = {
     **{name: _MODULES[name] for name in _COMMON},
     "python_function": "utils.function_files",
     # The session
-    "run_at_exit": "utils.at_exit:run",
+    "run_at_exit": "utils.at_exit",
     "in_r": "r.messages",
     "log_in_r": "r.messages",
     "hold_import_hooks": "r.session",

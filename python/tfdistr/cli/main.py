@@ -143,7 +143,7 @@ def _examine(parsed: argparse.Namespace) -> int:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from tfdistr.parameter_servers.server_process import offer_feed
+    from tfdistr.parameter_servers.server_process import offer_feed_late
     from tfdistr.servers.server_task import serve
 
     config = server_config(
@@ -156,7 +156,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     with WARNINGS.as_notes():
         serve(
             config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say,
-            offer_more=offer_feed,
+            offer_more=offer_feed_late,
         )  # fmt: skip
     print(f"{config.task} has ended: the chief is done", flush=True)
     return 0

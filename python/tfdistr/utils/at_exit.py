@@ -28,7 +28,7 @@ def unregister(function: Callable[[], object]) -> None:
     atexit.unregister(function)
 
 
-def run() -> None:
+def run_at_exit() -> None:
     """Call all functions now, and not again."""
     while _functions:
         function = _functions.pop()

@@ -135,6 +135,6 @@ def _memory() -> int | None:
     return None
 
 
-def report(request: str) -> None:
+def report_facts(request: str) -> None:
     """Print the facts that a request asks for."""
     print(f"{MARK}{json.dumps(facts(json.loads(request)))}", flush=True)

@@ -116,7 +116,7 @@ def ask_hosts(
         "r": r,
     }
     # Python reads the script from its input: a host without tfdistr also answers.
-    script = f"{Path(host_facts.__file__).read_text('utf-8')}\nreport({json.dumps(request)!r})\n"
+    script = f"{Path(host_facts.__file__).read_text('utf-8')}\nreport_facts({json.dumps(request)!r})\n"
     queries = [_Query(host, ssh, script, timeout) for host in hosts]
     try:
         return [query.answer() for query in queries]

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from tfdistr.collectives.mpi.agreement import END, Decision, Talks
+from tfdistr.collectives.mpi.agreement import END, MpiAgreement, Talks
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.lifelines import Lines, ready
 from tfdistr.rendezvous.protocol import printable
@@ -119,7 +119,7 @@ _ON_ONE_HOST = {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "self,sm"}
 class Joining:
     """This process on its way to become a rank. ``finish()`` follows when all ranks have communicated."""
 
-    def __init__(self, talks: Talks, agreement: Decision, library: MpiLibrary, timeout: float) -> None:
+    def __init__(self, talks: Talks, agreement: MpiAgreement, library: MpiLibrary, timeout: float) -> None:
         self._talks, self._nodes, self._library, self._timeout = talks, agreement.nodes, library, timeout
         # Jobs that this process starts later are no part of this start.
         self._start = os.environ.pop(START, "")
