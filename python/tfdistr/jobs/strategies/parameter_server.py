@@ -185,7 +185,7 @@ class WorkerSteps(Summary):
 
     def _passes(self, job: Job, steps: int) -> float | None:
         """Return how often the workers together have used each example; None if it is not known."""
-        of_pass = self._begun["steps"]
+        of_pass = self._begun.get("steps")
         if job.steps_per_epoch is None and of_pass is not None:
             return round(steps / int(of_pass), 2)
         examples = describe_source(job.data)
