@@ -64,7 +64,6 @@ class WorkerProcess:
 
     Args:
         env: Its whole environment.
-        files: Descriptors of files that it needs from this process.
         warm: How a fork server starts it. If this is None, or the server refuses, it starts cold.
 
     Attributes:

@@ -33,11 +33,7 @@ class Traffic(NamedTuple):
 
 
 class Collectives(ABC):
-    """The collective operations of one worker. All workers call the same operations in the same order.
-
-    Args:
-        bytes_per_pack: Dense tensors are sent in packs of about this size.
-    """
+    """The collective operations of one worker. All workers call the same operations in the same order."""
 
     def __init__(self, num_workers: int, index: int, bytes_per_pack: int) -> None:
         self.num_workers = num_workers

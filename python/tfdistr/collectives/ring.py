@@ -39,7 +39,6 @@ class TensorFlowCollectives(Collectives):
     the collectives as they run, in the order of the program, so that the keys agree on all workers.
 
     Args:
-        jobs: Number of tasks of each job that trains.
         communication: "auto", "ring" or "nccl".
         timeout: Seconds that a collective of tensors may take; None for no limit.
     """

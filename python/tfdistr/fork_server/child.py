@@ -21,9 +21,6 @@ from tfdistr.utils.processes import PARENT, end_with_parent
 def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> list[str]:
     """Make this fork the process that the client has requested.
 
-    Args:
-        files: The open files that came with the request: standard input, output and error.
-
     Returns:
         The program and its arguments.
     """

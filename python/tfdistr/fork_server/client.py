@@ -44,10 +44,6 @@ class Forked:
         argv: The program and its arguments, without the interpreter: "-m MODULE" or a script; in R,
             "-e CODE" or a script.
         env: Its whole environment.
-        output: The file for its standard output and standard error.
-
-    Raises:
-        Refused: The server does not run, does not answer, or cannot fork now.
     """
 
     def __init__(

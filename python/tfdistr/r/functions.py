@@ -212,8 +212,6 @@ class RSide:
             Python, or describes what else the file makes.
         seed: Called with a seed; sets the seed of R's random numbers.
         error: Returns the class of an R error, and R's calls; None for Python errors.
-        home: R's folder.
-        libraries: Returns the libraries of R packages, as R_LIBS names them.
         embedded: Whether Python is the user's language.
     """
 

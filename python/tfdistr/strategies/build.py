@@ -38,7 +38,6 @@ class WithoutFirstLook:
 
     Args:
         dataset: Batches whose shapes are known.
-        model: The model that Keras builds.
         distributed: The same batches for the replicas of a strategy; by default the dataset itself.
     """
 

@@ -15,7 +15,6 @@ class DeviceBatches(tf.distribute.DistributedDataset):  # type: ignore[misc]
     batches on the host.
 
     Args:
-        distribute: Makes TensorFlow's distributed dataset, with options.
         options: The ``tf.distribute.InputOptions``; None for the default.
     """
 

@@ -221,7 +221,6 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
     get what ``get_current_value`` returns. A generator's variable is known by its name only.)
 
     Args:
-        virtual_worker: The number of the virtual worker, a scalar.
         protected: Variables that the step may not change.
         on_change: Called with such a variable if the step changes it.
         on_use: Called with a variable that the step reads although an optimizer is to change it.

@@ -215,11 +215,9 @@ class LazyModel:
 
     Args:
         recipe: Makes a model of its kind, like the model of a ``Job``.
-        read: Reads its state.
         build: Makes a model of its kind in this process, if ``recipe`` cannot.
         inputs: The inputs with which a model is built, for ``made``; see ``Training``.
         made: The model, if it is already here.
-        settings: Keras's settings under which it was trained.
     """
 
     def __init__(

@@ -21,7 +21,6 @@ class RunTrace:
     Args:
         run_dir: The folder of the run, on the chief; None on the other workers.
         stops: Whether a step that is not finite ends the training.
-        known: What the line of the start tells besides the optimizers.
 
     Attributes:
         steps: Records the values of a step.

@@ -18,7 +18,6 @@ class StepLoops:
 
     Args:
         one: The graph of a step. It returns its logs, and its values for the trace.
-        data: The worker's batches.
         known: The batches that tell the numbers of rows of those of the iterator, if they are known.
         stacked: Whether batches come in stacks. Then their numbers of rows are known.
         trace: The trace of the steps, if there is one.

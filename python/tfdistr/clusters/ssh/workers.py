@@ -146,7 +146,6 @@ class Tunnels:
 
     Args:
         ports: The port of each worker, which must be free on all hosts.
-        doors: The door of each worker, a port of this machine.
     """
 
     ports: Sequence[int]

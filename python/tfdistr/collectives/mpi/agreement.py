@@ -73,7 +73,6 @@ class Talks:
     Args:
         lifelines: The connections of the rendezvous, which nobody reads meanwhile.
         tasks: The addresses of the workers in order, by their names such as "worker 0".
-        own: The name of this worker.
     """
 
     def __init__(self, lifelines: Lifelines, tasks: Mapping[str, str], own: str, timeout: float) -> None:

@@ -242,7 +242,6 @@ class CsvTables(Tables):
 
     Args:
         types: The type of each column; see ``scan``.
-        rows: The number of rows of each file.
     """
 
     format = "csv"

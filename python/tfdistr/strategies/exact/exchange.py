@@ -32,8 +32,6 @@ class ReplicaStep:
 
     Args:
         present: 0 if the replica has no rows but a row of zeros in their place, else 1; None for surely 1.
-        index: The number of the replica, in the order of the rows of the batch.
-        count: Number of replicas.
     """
 
     def __init__(self, weights: Weights, present: tf.Tensor | None, index: object, count: int) -> None:

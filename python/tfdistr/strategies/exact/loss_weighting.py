@@ -156,9 +156,6 @@ class MeanOverExamples:
     gradients when an optimizer applies them.
 
     Args:
-        replica: The state of the replica.
-        peers: Sums tensors over the replicas.
-        examples: Number of rows of the replica.
         may_weigh_loss: Whether the step is Keras's own.
         add_rows: Whether the optimizers need only the sums of the rows of sparse gradients.
         can_exchange: Returns whether the peers can sum gradients where a tape gives them.

@@ -32,8 +32,6 @@ class StepProbe:
     warnings.
 
     Args:
-        extended: Runs the replica.
-        model: A built model.
         kind: "train" or "test": which step of the model runs.
 
     Attributes:

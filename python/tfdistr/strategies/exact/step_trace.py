@@ -28,7 +28,6 @@ class StepTrace:
     gradients, and has their weight.
 
     Args:
-        model: The model that trains.
         on_gradients: Called, in the graph of the step, with the number of an optimizer, its gradients and
             its variables.
 

@@ -27,10 +27,8 @@ class TapeSums:
     Args:
         total: Returns the gradients of the whole batch for those of this replica's rows. It also gets the
             result of ``of_sum``.
-        rows: Number of rows of this replica.
         alone: Returns, for the same arguments, gradients that the step will weight and sum. It is called
             where the replica cannot exchange values.
-        can_exchange: Returns whether it can.
     """
 
     def __init__(

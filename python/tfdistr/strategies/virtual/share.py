@@ -154,8 +154,6 @@ class Share:
         rows: Number of rows of the share, int32.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
-        index: The number of the share.
-        count: Number of shares.
         may_weigh_loss: Whether the step is Keras's own.
     """
 
