@@ -1,5 +1,5 @@
 # Clusters: TF_CONFIG for workers that are started by hand, and workers on this machine. In Python:
-# rendezvous/config.py and clusters/local/cluster.py.
+# rendezvous/config.py and clusters/local/local_cluster.py.
 
 #' Build TF_CONFIG from addresses
 #'

@@ -1,4 +1,4 @@
-# Clusters on several hosts. In Python: clusters/ssh/cluster.py.
+# Clusters on several hosts. In Python: clusters/ssh/ssh_cluster.py.
 
 #' Describe a cluster of workers on several hosts that are reached by ssh
 #'

@@ -1,4 +1,4 @@
-# Clusters of schedulers. In Python: clusters/slurm/cluster.py and clusters/ray/cluster.py.
+# Clusters of schedulers. In Python: clusters/slurm/slurm_cluster.py and clusters/ray/ray_cluster.py.
 
 #' Describe a cluster of workers that Slurm starts
 #'

@@ -14,7 +14,7 @@ from tfdistr.supported import check_python as _check_python
 _check_python()
 
 from tfdistr._version import __version__ as __version__
-from tfdistr.clusters import ENGINES as _ENGINES
+from tfdistr.clusters import CLUSTERS as _CLUSTERS
 from tfdistr.utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
 from tfdistr.utils.interrupts import import_whole
 from tfdistr.utils.tuning import choose_kernels as _choose_kernels
@@ -35,7 +35,7 @@ _MODULES = {
     "FitResult": "jobs.result",
     "JobMismatchError": "errors",
     "JobStoppedError": "errors",
-    "LocalCluster": "clusters.local.cluster",
+    "LocalCluster": "clusters.local.local_cluster",
     "MirroredStrategy": "strategies.mirrored",
     "ModelParallelStrategy": "strategies.model_parallel",
     "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
@@ -43,9 +43,9 @@ _MODULES = {
     "OneDeviceStrategy": "strategies.mirrored",
     "Bisection": "replays.bisect",
     "PartitionedEmbedding": "parameter_servers.embedding",
-    "RayCluster": "clusters.ray.cluster",
-    "SlurmCluster": "clusters.slurm.cluster",
-    "SshCluster": "clusters.ssh.cluster",
+    "RayCluster": "clusters.ray.ray_cluster",
+    "SlurmCluster": "clusters.slurm.slurm_cluster",
+    "SshCluster": "clusters.ssh.ssh_cluster",
     "StepTimeoutError": "errors",
     "Task": "rendezvous.config",
     "TfdistrError": "errors",
@@ -88,7 +88,7 @@ _MODULES = {
     "tf_config": "rendezvous.config",
     "verify": "replays.verify",
     "worker_index": "strategies.rank",
-    **_ENGINES,
+    **_CLUSTERS,
 }
 __all__ = list(_MODULES)
 #: Modules with public names of their own.
@@ -97,14 +97,14 @@ _SUBMODULES = ("testing",)
 if TYPE_CHECKING:
     from tfdistr import testing as testing
     from tfdistr.cli.kubernetes.manifests import kubernetes_manifests as kubernetes_manifests
-    from tfdistr.clusters.local.cluster import LocalCluster as LocalCluster
-    from tfdistr.clusters.local.cluster import local_cluster as local_cluster
-    from tfdistr.clusters.ray.cluster import RayCluster as RayCluster
-    from tfdistr.clusters.ray.cluster import ray_cluster as ray_cluster
-    from tfdistr.clusters.slurm.cluster import SlurmCluster as SlurmCluster
-    from tfdistr.clusters.slurm.cluster import slurm_cluster as slurm_cluster
-    from tfdistr.clusters.ssh.cluster import SshCluster as SshCluster
-    from tfdistr.clusters.ssh.cluster import ssh_cluster as ssh_cluster
+    from tfdistr.clusters.local.local_cluster import LocalCluster as LocalCluster
+    from tfdistr.clusters.local.local_cluster import local_cluster as local_cluster
+    from tfdistr.clusters.ray.ray_cluster import RayCluster as RayCluster
+    from tfdistr.clusters.ray.ray_cluster import ray_cluster as ray_cluster
+    from tfdistr.clusters.slurm.slurm_cluster import SlurmCluster as SlurmCluster
+    from tfdistr.clusters.slurm.slurm_cluster import slurm_cluster as slurm_cluster
+    from tfdistr.clusters.ssh.ssh_cluster import SshCluster as SshCluster
+    from tfdistr.clusters.ssh.ssh_cluster import ssh_cluster as ssh_cluster
     from tfdistr.compare import Comparison as Comparison
     from tfdistr.compare import compare_strategies as compare_strategies
     from tfdistr.data.datasets import load_dataset as load_dataset

@@ -6,45 +6,27 @@ R imports only this module, so that the modules behind it may move. A name is lo
 
 from __future__ import annotations
 
-from typing import Any
-
+from tfdistr import _MODULES
 from tfdistr._version import __version__ as __version__
-from tfdistr.clusters import ENGINES
+from tfdistr.clusters import CLUSTERS
 from tfdistr.utils.interrupts import import_whole
+
+#: The names for the users of both languages.
+_COMMON = (
+    "ClusterPlan", "MultiWorkerMirroredStrategy", "auto_shard", "average_loss", "chief_only",
+    "cluster_from_env", "distribute", "doctor", "gather", "in_session", "is_chief", "load_dataset",
+    "make_strategy", "mirrored", "model_parallel", "multi_worker_mirrored", "num_workers", "on_failure",
+    "one_device", "parameter_server", "per_worker", "regularization_loss", "scaled_learning_rate",
+    "steps_per_epoch", "stop_warm_workers", "tf_config", "worker_index",
+)  # fmt: skip
 
 #: The module of each name. After ":" comes the name in that module, if it differs. The module documents it.
 NAMES = {
     # For the users of both languages
-    "ClusterPlan": "rendezvous.config",
-    "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
-    "auto_shard": "data.order.shard",
-    "average_loss": "strategies.custom_loop",
-    "chief_only": "strategies.callbacks",
-    "cluster_from_env": "rendezvous.config",
-    "distribute": "strategies.custom_loop",
-    "doctor": "diagnosis",
-    "gather": "strategies.exact.exchange",
-    "in_session": "training.in_session",
-    "is_chief": "strategies.rank",
-    "load_dataset": "data.datasets",
-    "make_strategy": "jobs.strategies",
-    "mirrored": "jobs.strategies.mirrored",
-    "model_parallel": "jobs.strategies.model_parallel",
-    "multi_worker_mirrored": "jobs.strategies.multi_worker_mirrored",
-    "num_workers": "strategies.rank",
-    "on_failure": "training.recovery_options",
-    "one_device": "jobs.strategies.mirrored",
-    "parameter_server": "jobs.strategies.parameter_server",
-    "per_worker": "training.per_worker",
+    **{name: _MODULES[name] for name in _COMMON},
     "python_function": "utils.function_files",
-    "regularization_loss": "strategies.custom_loop",
-    "scaled_learning_rate": "training.per_worker",
-    "steps_per_epoch": "data.order.steps",
-    "stop_warm_workers": "fork_server.servers",
-    "tf_config": "rendezvous.config",
-    "worker_index": "strategies.rank",
     # The session
-    "run_at_exit": "utils.at_exit:run",
+    "run_at_exit": "utils.at_exit",
     "in_r": "r.messages",
     "log_in_r": "r.messages",
     "hold_import_hooks": "r.session",
@@ -64,9 +46,9 @@ NAMES = {
     "refuse_unknown": "r.values",
     "with_placement": "jobs.strategies.model_parallel",
     # Clusters
-    **ENGINES,
+    **CLUSTERS,
     "parse_tf_config": "rendezvous.config",
-    "local_cluster": "clusters.local.cluster:local_cluster_of_r",
+    "local_cluster": "clusters.local.local_cluster:local_cluster_of_r",
     # distributed_fit()
     "Caller": "jobs.caller",
     "FunctionByName": "utils.function_files",
@@ -129,7 +111,7 @@ NAMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in NAMES:
         raise AttributeError(f"module 'tfdistr.bridge' has no attribute {name!r}")
     module, _, other = NAMES[name].partition(":")

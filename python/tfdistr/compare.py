@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, TfdistrError
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult

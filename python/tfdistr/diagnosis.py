@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr._version import __version__
-from tfdistr.clusters.ssh.host_facts import versions
+from tfdistr.clusters.ssh.host_facts import versions_here
 from tfdistr.clusters.ssh.survey import (
     BAD,
     CLOCKS,
     NONE,
     OK,
     VERSIONS_OF_R,
-    ask,
+    ask_hosts,
     check_hosts,
     findings,
     marker_in,
@@ -38,7 +38,7 @@ from tfdistr.collectives.mpi.world import PRINT_LIBRARY
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env, parse_tf_config
 from tfdistr.rendezvous.pods import kubernetes_cluster_from_env
-from tfdistr.rendezvous.protocol import absence, listening_socket, lookup, no_port, printable
+from tfdistr.rendezvous.protocol import absence, listening_socket, look_up_host, no_port, printable
 from tfdistr.rendezvous.slurm_step import slurm_cluster_from_env
 from tfdistr.rendezvous.survey import answer_at
 from tfdistr.rendezvous.tf_config import split_address
@@ -244,7 +244,7 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
         return [Row(check, _BAD, *no_port(error))]
     try:
         async with asyncio.timeout(timeout):
-            places = {place[0] for *_, place in await lookup(host, port)}
+            places = {place[0] for *_, place in await look_up_host(host, port)}
     except OSError as error:
         return [_unreachable(check, error)]
     if not any(map(_is_here, places)):
@@ -311,10 +311,10 @@ def _hosts(
         marker = None
         with contextlib.suppress(OSError):  # this user cannot write there
             marker = stack.enter_context(marker_in(folder))
-        answers = ask(
+        answers = ask_hosts(
             check_hosts(hosts), ssh=words_of_ssh(ssh), timeout=timeout, env=os.environ, marker=marker, r=r
         )
-    found = findings(answers, versions(r), folder, sees_folder=marker is not None)
+    found = findings(answers, versions_here(r), folder, sees_folder=marker is not None)
     return [Row(*each) for each in found]
 
 
@@ -446,17 +446,17 @@ def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: variables[name] for name in sorted(names)}
 
 
-def report(timeout: float = 20.0) -> str:
+def bug_report(timeout: float = 20.0) -> str:
     """Return the report as text."""
     checks = doctor(timeout=timeout)
-    versions = {"tfdistr": __version__, "Python": f"{platform.python_version()}, {sys.executable}"}
-    versions |= {name: version_of(name) or "none" for name in _PACKAGES}
+    versions_here = {"tfdistr": __version__, "Python": f"{platform.python_version()}, {sys.executable}"}
+    versions_here |= {name: version_of(name) or "none" for name in _PACKAGES}
     machine = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": str(os.cpu_count()),
     }
     sections = {
-        "Versions": _columns(versions),
+        "Versions": _columns(versions_here),
         "Machine": _columns(machine),
         "Environment": _columns(relevant_variables(os.environ)) or "none",
         "Checks": str(checks),

@@ -159,7 +159,7 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         self.exit_code = exit_code
         self.traceback = traceback
         self.log = log
-        self.workers = list(workers)
+        self.workers: Sequence[Any] = list(workers)
 
 
 class TfdistrWarning(UserWarning):

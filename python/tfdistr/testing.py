@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.result import FitResult
 from tfdistr.same_fit.plan import Plan, plan_same_fit

@@ -13,7 +13,7 @@ from elsewhere import ray
 from launched import processes_of, wait_for
 from ray_nodes import Ray
 
-from tfdistr.clusters.ray.cluster import RayCluster, ray_cluster
+from tfdistr.clusters.ray.ray_cluster import RayCluster, ray_cluster
 
 __all__ = ["ray"]
 

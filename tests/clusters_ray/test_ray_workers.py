@@ -113,7 +113,7 @@ def test_a_lost_node_is_named(job: Job, ray: Ray) -> None:
 def test_nothing_is_left_of_a_launcher_that_ends(job: Job, how: signal.Signals) -> None:
     program = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from tfdistr.clusters.ray.cluster import ray_cluster\n"
+        "from tfdistr.clusters.ray.ray_cluster import ray_cluster\n"
         "from tfdistr.supervision.supervisor import run_workers\n"
         "run_workers(ray_cluster(2, address=sys.argv[1]), sys.argv[3:], sys.argv[2])"
     )

@@ -17,8 +17,8 @@ from clusters import PROGRAMS
 import tfdistr
 from tfdistr import diagnosis
 from tfdistr.cli.main import run
-from tfdistr.clusters.ssh.host_facts import versions
-from tfdistr.clusters.ssh.survey import Answer
+from tfdistr.clusters.ssh.host_facts import versions_here
+from tfdistr.clusters.ssh.survey import HostAnswer
 from tfdistr.diagnosis import Diagnosis, Row, doctor
 from tfdistr.errors import ArgumentError
 from tfdistr.network.ports import free_ports
@@ -227,17 +227,19 @@ def test_the_versions_of_r_are_compared_in_r(tmp_path, monkeypatch, of_cluster):
 
 
 def test_hosts_that_differ(tmp_path, monkeypatch, of_cluster):
-    here = versions(None)
+    here = versions_here(None)
     other = here | {"version of Keras": "3.0.0"}
     alike = {"versions": here, "sees_marker": True, "unresolved": [], "ports": [1]}
     alike |= {"cores": 8, "memory": 1 << 33}
     answers = [
-        Answer("a", alike),
-        Answer("b", alike | {"versions": other, "sees_marker": False}, ahead=-9.0),
-        Answer("c", alike | {"unresolved": ["a", "b"], "ports": [], "cores": 4, "memory": None}, ahead=5.0),
-        Answer("d", failure="denied", fix="Let me in."),
+        HostAnswer("a", alike),
+        HostAnswer("b", alike | {"versions": other, "sees_marker": False}, ahead=-9.0),
+        HostAnswer(
+            "c", alike | {"unresolved": ["a", "b"], "ports": [], "cores": 4, "memory": None}, ahead=5.0
+        ),
+        HostAnswer("d", failure="denied", fix="Let me in."),
     ]
-    monkeypatch.setattr(diagnosis, "ask", lambda hosts, **_: answers)
+    monkeypatch.setattr(diagnosis, "ask_hosts", lambda hosts, **_: answers)
     found = doctor(hosts=["a", "b", "c", "d"], run_dir=tmp_path)
     rows = {row.check: row for row in found.rows}
     keras = here["version of Keras"]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tfdistr.clusters.local.cluster import BY_MEMORY
+from tfdistr.clusters.local.local_cluster import BY_MEMORY
 from tfdistr.network.ports import free_ports
 from tfdistr.utils.processes import end_with_parent, process_state
 

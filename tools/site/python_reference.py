@@ -55,7 +55,7 @@ def names(root: Path) -> dict[str, tuple[str, str]]:
 def _public(package: Path) -> dict[str, str]:
     """The public names, and the modules that define them: of tfdistr, and of its clusters."""
     found = {}
-    for file, table in (("__init__.py", "_MODULES"), ("clusters/__init__.py", "ENGINES")):
+    for file, table in (("__init__.py", "_MODULES"), ("clusters/__init__.py", "CLUSTERS")):
         for node in ast.parse((package / file).read_text()).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == table:
                 rows = zip(node.value.keys, node.value.values, strict=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tfdistr.cli import replay
-from tfdistr.cli.flags import add_flags, given, read_config
+from tfdistr.cli.flags import add_flags, given_flags, read_options
 from tfdistr.cli.kubernetes.pod_options import IMAGE, Pods
 from tfdistr.cli.script_options import Script, Workers
 from tfdistr.clusters.environment import check_env
 from tfdistr.errors import STOPPED_STATUS, ArgumentError, JobStoppedError, WorkerFailedError
+from tfdistr.schemas.events import Event
 
 _RUN = """\
 Start a script of Python or R as the workers of a cluster. Inside, distributed_fit() without `cluster` and the
@@ -89,9 +90,9 @@ def _add_kubernetes(commands: Commands) -> None:
 def _run(parsed: argparse.Namespace) -> int:
     from tfdistr.cli.script import run_script
 
-    options = given(parsed, Script)
+    options = given_flags(parsed, Script)
     if "config" in parsed:
-        from_file = read_config(parsed.config, Script)
+        from_file = read_options(parsed.config, Script)
         env = {**check_env(from_file.get("env")), **options.get("env", {})}
         if "script" in options:
             from_file.pop("arguments", None)  # they are those of another script
@@ -120,7 +121,7 @@ def _test(parsed: argparse.Namespace) -> int:
     from tfdistr.cli.self_test import self_test
 
     try:
-        verdict = self_test(Workers(**given(parsed, Workers)), lambda line: print(line, flush=True))
+        verdict = self_test(Workers(**given_flags(parsed, Workers)), lambda line: print(line, flush=True))
     except KeyboardInterrupt:
         print(_INTERRUPTED, file=sys.stderr)
         return _INTERRUPTED_STATUS
@@ -131,7 +132,7 @@ def _test(parsed: argparse.Namespace) -> int:
 def _write(parsed: argparse.Namespace) -> int:
     from tfdistr.cli.kubernetes.manifests import as_text, write_manifests
 
-    options, output = given(parsed, Pods), getattr(parsed, "output", None)
+    options, output = given_flags(parsed, Pods), getattr(parsed, "output", None)
     if output == "-":
         print(as_text(Pods(**options)), end="")
         return 0
@@ -149,9 +150,9 @@ def _containerfile(parsed: argparse.Namespace) -> int:
 
 
 def _worker(parsed: argparse.Namespace) -> int:
-    from tfdistr.cli.kubernetes.pod import run_worker
+    from tfdistr.cli.kubernetes.pod import run_in_pod
 
-    return run_worker(parsed.script, parsed.arguments)
+    return run_in_pod(parsed.script, parsed.arguments)
 
 
 def add_command(
@@ -169,7 +170,7 @@ def add_command(
     return parser
 
 
-def _show(event: dict[str, Any]) -> None:
+def _show(event: Event) -> None:
     """Show the output and warnings of a worker, and restarts."""
     kind = event["event"]
     if kind == "log":

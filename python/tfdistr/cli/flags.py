@@ -42,7 +42,7 @@ def with_checks(_: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attri
 
 
 #: The flag of a field by its annotation.
-_OF_TYPE: dict[str, dict[str, Any]] = {
+_OF_TYPE: dict[str, dict[str, object]] = {
     "bool": {"action": "store_true"},
     "float": {"type": float, "metavar": "SECONDS"},
     "int": {"type": int, "metavar": "N"},
@@ -128,13 +128,13 @@ def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
             add_flag(parser, name, *also, dest=field.name, **settings)
 
 
-def given(parsed: argparse.Namespace, options: type) -> dict[str, Any]:
+def given_flags(parsed: argparse.Namespace, options: type) -> dict[str, Any]:
     """The options of an attrs class that the command line gives."""
     values = {field.name: getattr(parsed, field.name, None) for field in attrs.fields(options)}
     return {name: value for name, value in values.items() if value is not None and value != []}
 
 
-def read_config(path: str, options: type) -> dict[str, Any]:
+def read_options(path: str, options: type) -> dict[str, Any]:
     """Read the options of an attrs class from a TOML file."""
     text = read_text(
         path,

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tfdistr._version import __version__
 from tfdistr.cli.commands import Commands, add_command, add_commands
@@ -74,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_server(commands)
     _add_doctor(commands)
-    report = add_command(commands, "env", "print what a bug report needs", _report, text=_ENV)
-    _add_timeout(report)
+    bug_report = add_command(commands, "env", "print what a bug report needs", _report, text=_ENV)
+    _add_timeout(bug_report)
     add_commands(commands)
     return parser
 
@@ -125,9 +125,9 @@ def _add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(parsed: argparse.Namespace) -> int:
-    from tfdistr.diagnosis import report
+    from tfdistr.diagnosis import bug_report
 
-    print(report(parsed.timeout))
+    print(bug_report(parsed.timeout))
     return 0
 
 
@@ -143,7 +143,7 @@ def _examine(parsed: argparse.Namespace) -> int:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from tfdistr.parameter_servers.server_process import offer_feed
+    from tfdistr.parameter_servers.server_process import offer_feed_late
     from tfdistr.servers.server_task import serve
 
     config = server_config(
@@ -156,7 +156,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     with WARNINGS.as_notes():
         serve(
             config, start_timeout=parsed.start_timeout, chief_timeout=parsed.chief_timeout, on_ready=say,
-            offer_more=offer_feed,
+            offer_more=offer_feed_late,
         )  # fmt: skip
     print(f"{config.task} has ended: the chief is done", flush=True)
     return 0
@@ -203,7 +203,7 @@ def flag_of(job: str) -> str:
     return f"--{_HOSTS[job].replace('_', '-')}"
 
 
-def _document(file: str) -> dict[str, Any]:
+def _document(file: str) -> dict[str, object]:
     text = read_text(
         file,
         rule="`--cluster` must name a file that can be read.",
@@ -213,7 +213,7 @@ def _document(file: str) -> dict[str, Any]:
     return document if "cluster" in document else {"cluster": document}
 
 
-def _parsed(text: str, what: str) -> dict[str, Any]:
+def _parsed(text: str, what: str) -> dict[str, object]:
     document = load_json(text)
     if not isinstance(document, dict):
         raise ClusterConfigError(

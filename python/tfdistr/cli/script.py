@@ -21,9 +21,10 @@ from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.worker_process import Worker, log_path
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, open_run_dir, remove_run_dir
+from tfdistr.schemas.events import Event
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 
-OnEvent = Callable[[dict[str, Any]], object]
+OnEvent = Callable[[Event], object]
 
 # The tfdistr of this process: R carries its own, which its Python environment need not have.
 _MAIN = """\
@@ -88,7 +89,7 @@ class _Signalled:
         self._cluster = cluster
         self._processes: Sequence[Worker] = ()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._cluster, name)
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[Worker]:

@@ -14,10 +14,10 @@ import attrs
 from tfdistr.cli.flags import ENV, option, with_checks
 from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import check_env
-from tfdistr.clusters.local.cluster import describe_local_cluster
-from tfdistr.clusters.slurm.cluster import slurm_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.clusters.slurm.programs import in_allocation
-from tfdistr.clusters.ssh.cluster import ssh_cluster
+from tfdistr.clusters.slurm.slurm_cluster import slurm_cluster
+from tfdistr.clusters.ssh.ssh_cluster import ssh_cluster
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import (
     COMMUNICATION,

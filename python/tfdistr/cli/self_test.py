@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.fit import distributed_fit
 from tfdistr.jobs.strategies import MultiWorkerMirrored
 

@@ -38,7 +38,7 @@ def number_of(number: int, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class Role:
+class ProcessRole:
     """The role of a process: its name in errors, whether it can be replaced, whether it leads."""
 
     title: str
@@ -50,8 +50,9 @@ class Role:
 class Cluster:
     """A cluster, which starts the processes of a job.
 
-    Each engine has a subclass of `EngineCluster`. It must have `workers`, `describe`, `start` and `without`.
-    The other members have defaults, for workers that all need each other and may run on other hosts.
+    Each kind of cluster has a subclass of `ConfiguredCluster`, with `workers`, `describe`, `start` and
+    `without`. The other members have defaults, for workers that all need each other and may run on other
+    hosts.
     """
 
     #: Whether workers may run on other hosts. All hosts must then see the run directory.
@@ -110,27 +111,18 @@ class Cluster:
         return ()
 
     @property
-    def roles(self) -> Sequence[Role]:
+    def roles(self) -> Sequence[ProcessRole]:
         """The role of each process: workers that all need each other."""
-        return [Role(f"Worker {i} of {self.workers}", f"worker {i}") for i in range(self.workers)]
+        return [ProcessRole(f"Worker {i} of {self.workers}", f"worker {i}") for i in range(self.workers)]
 
     def check(self) -> None:
-        """Check that what starts the workers is here.
-
-        Raises:
-            ArgumentError: It cannot be used in this process.
-            ClusterStartError: A program is missing, or has no room for the workers.
-        """
+        """Check that what starts the workers is here."""
 
     def backend(self, communication: str) -> Backend:
         """Choose what carries the gradients, as far as it can be chosen before the workers meet.
 
         Args:
             communication: What the user has passed: "auto", "mpi", "ring" or "nccl".
-
-        Raises:
-            ArgumentError: The workers cannot have this communication.
-            ClusterStartError: There is no MPI that they can use, or `check` fails.
         """
         self.check()
         if self.workers == 1 and communication in ("auto", "mpi"):
@@ -153,13 +145,9 @@ class Cluster:
         Args:
             command: The program of a worker and its arguments; ``run_dir`` and the index of the worker are
                 added.
-            run_dir: The directory of the run.
 
         Returns:
             The workers in the order of their indices; the caller has to `stop` them.
-
-        Raises:
-            ClusterStartError: A worker cannot be started. Then none is left running.
         """
         raise NotImplementedError
 
@@ -185,8 +173,8 @@ class Cluster:
 
 
 @attrs.frozen(kw_only=True)
-class EngineCluster(Cluster):
-    """The arguments that the clusters of all engines have; `local_cluster` describes them."""
+class ConfiguredCluster(Cluster):
+    """The arguments that all kinds of clusters have; `local_cluster` describes them."""
 
     cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
     gpus_per_worker: int | None = argument(check_optional_int, "gpus_per_worker", default=None, minimum=0)

@@ -84,11 +84,7 @@ def watch(
     """Wait for the exit of ``child``, and stop it when this process is asked to stop.
 
     Args:
-        child: The process id of the program, which is in its own process group.
         changes: The changes of the program; see ``changes``.
-        first: The signal for the program when this process is asked to stop.
-        then: The signal for the program at each further signal.
-        grace: Seconds until the program is killed.
         say: Called as ``say(stopped=bool)`` when the program was stopped or continues.
 
     Returns:
@@ -164,9 +160,6 @@ def end_group_with_this(group: int, env: Mapping[str, str]) -> Callable[[], None
     """Start a process that kills a process group when this one exits in any way.
 
     The kernel kills the worker with its guard, but not the rest of the worker's process group.
-
-    Args:
-        env: The environment of the worker, whose group this is.
 
     Returns:
         A function to call when the worker has exited.
@@ -357,7 +350,6 @@ def run_on_host(spec: dict[str, Any], said: Iterator[str | None]) -> int:
         spec: "command", "env", "folder" (the working directory, if the host has it), "host", "index",
             "warm" (how a fork server starts the worker, or None), and "loopback" (the folder with tfdistr if
             the worker should listen on the loopback interface only, or None).
-        said: The further lines of the launcher.
     """
     tell = functools.partial(say, rank=spec["index"], host=spec["host"])
     with contextlib.suppress(OSError):

@@ -206,7 +206,7 @@ def message_in(line: str) -> dict[str, Any]:
     return {}
 
 
-def quoted(lines: Sequence[str]) -> str:
+def quoted_lines(lines: Sequence[str]) -> str:
     """Indent the last lines of a program for an error."""
     return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
 

@@ -64,8 +64,6 @@ class WorkerProcess:
 
     Args:
         env: Its whole environment.
-        cwd: Its working directory; by default the working directory of this process.
-        files: Descriptors of files that it needs from this process.
         warm: How a fork server starts it. If this is None, or the server refuses, it starts cold.
 
     Attributes:
@@ -81,7 +79,6 @@ class WorkerProcess:
         *,
         env: Mapping[str, str],
         run_dir: str | os.PathLike[str],
-        cwd: str | os.PathLike[str] | None = None,
         files: Sequence[int] = (),
         warm: WarmStart | None = None,
     ) -> None:
@@ -100,7 +97,6 @@ class WorkerProcess:
                     self._process = forked or subprocess.Popen(
                         list(command),
                         env=dict(env),
-                        cwd=cwd,
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=subprocess.STDOUT,

@@ -51,7 +51,7 @@ def parts_of_run(model: keras.Model) -> dict[str, str | None]:
     return {**describe_parts(model), "optimizer": type(optimizer).__name__}
 
 
-def describe_model(model: keras.Model, element_spec: object) -> dict[str, str]:
+def fields_of_model(model: keras.Model, element_spec: object) -> dict[str, str]:
     """Describe the model of a call, and the types of its data."""
     size = f"{type(model).__name__} of {len(model.weights)} weights"
     fields = {"data": describe_types(element_spec), "model": size}
@@ -159,10 +159,6 @@ def agree(collectives: Collectives, fields: Mapping[str, object], note: object =
 
     Returns:
         The notes of all workers.
-
-    Raises:
-        JobMismatchError: A field differs: every worker raises the same error. Or the chief makes a variable
-            at the moment: then the peers are told.
     """
     _check_no_variable(collectives)
     own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}
@@ -212,7 +208,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def describe_call(call: KerasCall) -> dict[str, Any]:
+def describe_call(call: KerasCall) -> dict[str, object]:
     """Describe a call of fit, evaluate or predict on this worker."""
     given = call.variables
     fields: dict[str, Any] = {"call": call.method}

@@ -33,11 +33,7 @@ class Traffic(NamedTuple):
 
 
 class Collectives(ABC):
-    """The collective operations of one worker. All workers call the same operations in the same order.
-
-    Args:
-        bytes_per_pack: Dense tensors are sent in packs of about this size.
-    """
+    """The collective operations of one worker. All workers call the same operations in the same order."""
 
     def __init__(self, num_workers: int, index: int, bytes_per_pack: int) -> None:
         self.num_workers = num_workers
@@ -304,14 +300,14 @@ def add_pairs(left: Sequence[tf.Tensor], right: Sequence[tf.Tensor]) -> list[tf.
     return [a + b for a, b in zip(left, right, strict=True)]
 
 
-def _with_tensors(value: object) -> Any:
+def _with_tensors(value: object) -> tf.Tensor | tf.IndexedSlices:
     if not isinstance(value, tf.IndexedSlices):
         return value
     shape = None if value.dense_shape is None else tf.convert_to_tensor(value.dense_shape)
     return tf.IndexedSlices(tf.convert_to_tensor(value.values), tf.convert_to_tensor(value.indices), shape)
 
 
-def _summed_rows(tensor: object) -> Any:
+def _summed_rows(tensor: object) -> tf.Tensor | tf.IndexedSlices:
     """Add the rows with the same index; return a small table whole."""
     if not isinstance(tensor, tf.IndexedSlices):
         return tensor
@@ -329,7 +325,9 @@ def _sent(tensor: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
     return tf.cast(tensor, dtype) if dtype and tensor.dtype.is_floating else tensor
 
 
-def _packs(tensors: Sequence[tuple[int, Any]], bytes_per_pack: int) -> list[list[tuple[int, Any]]]:
+def _packs(
+    tensors: Sequence[tuple[int, tf.Tensor]], bytes_per_pack: int
+) -> list[list[tuple[int, tf.Tensor]]]:
     """Group consecutive tensors of one type into about ``bytes_per_pack``; unknown sizes count as 0."""
     packs: list[list[tuple[int, Any]]] = []
     size = 0

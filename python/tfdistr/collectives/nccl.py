@@ -55,11 +55,7 @@ def choose(collectives: Collectives, asked: str, titles: Sequence[str], *, in_or
 
     Args:
         asked: "auto", "ring" or "nccl".
-        titles: Names of the workers.
         in_order: Whether sums must have a fixed order, which NCCL does not promise.
-
-    Raises:
-        ClusterStartError: Only some of the workers see a GPU.
     """
     seen = [Seen(*json.loads(text)) for text in collectives.exchange(json.dumps(Seen.here()))]
     why = why_not(titles, seen)
@@ -107,12 +103,7 @@ def _say(asked: str, why: str | None, workers: int) -> None:
 
 
 def connect(collectives: Collectives, titles: Sequence[str], timeout: float) -> None:
-    """Sum a number over the workers, which makes NCCL connect them, within ``timeout`` seconds.
-
-    Raises:
-        ClusterStartError: NCCL has failed here, or has not connected in time.
-        WorkerFailedError: Another worker has reported that.
-    """
+    """Sum a number over the workers, which makes NCCL connect them, within ``timeout`` seconds."""
     # NCCL writes to the standard output, which is the log of a worker.
     os.environ.setdefault("NCCL_DEBUG", "WARN")
     failures: list[Exception] = []

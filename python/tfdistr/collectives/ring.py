@@ -39,7 +39,6 @@ class TensorFlowCollectives(Collectives):
     the collectives as they run, in the order of the program, so that the keys agree on all workers.
 
     Args:
-        jobs: Number of tasks of each job that trains.
         communication: "auto", "ring" or "nccl".
         timeout: Seconds that a collective of tensors may take; None for no limit.
     """
@@ -231,7 +230,7 @@ class TensorFlowCollectives(Collectives):
         parts = tf.split(self._gather(filled), self.num_workers)
         return tf.concat([part[: lengths[i]] for i, part in enumerate(parts)], 0)
 
-    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: object) -> Any:
+    def _operation(self, operation: Callable[..., tf.Tensor], **attributes: object) -> object:
         """Return a `tf.function` of a tensor and a key, so that all tensors of one shape share a trace.
 
         In a graph it also returns the times when the collective began and ended, except for GPUs.

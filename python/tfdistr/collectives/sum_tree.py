@@ -61,7 +61,6 @@ class SumTree:
         """Add the values under a node, in the order of the tree.
 
         Args:
-            value: Returns the value of a node that is known.
             root: The node; by default all leaves.
             known: The nodes that are known; by default the leaves.
         """

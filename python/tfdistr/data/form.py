@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdistr.data.datasets import Dataset
-from tfdistr.data.readers.arrow_tables import array_of, is_arrow
+from tfdistr.data.readers.arrow_tables import array_of_column, is_arrow
 from tfdistr.data.trees import Array
 from tfdistr.errors import ArgumentError
 
@@ -72,7 +72,7 @@ class Form:
         """Return this form if it is known, else the other one."""
         return self if self.targets is not None or self.columns is not None else other
 
-    def matched(self, parts: Sequence[object], name: str) -> list[Any]:
+    def matched(self, parts: Sequence[object], name: str) -> list[object]:
         """Return inputs, and perhaps targets and weights, that match; see `inputs` and `coded`."""
         x, *others = parts
         if others:
@@ -95,7 +95,7 @@ class Form:
             )
         return {names.index(name): weight for name, weight in weights.items()}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the form in JSON types."""
         levels = {f"y{path}": list(names) for path, names in self.levels.items()}
         return {"columns": list(self.columns or ()), "targets": self.targets, "levels": levels}
@@ -107,14 +107,7 @@ class Form:
         return cls(tuple(parts["columns"]) or None, parts["targets"], levels)
 
     def inputs(self, x: object, name: str) -> Any:
-        """Return inputs with the columns of the training, in its order, if they have names.
-
-        Args:
-            name: The user's name of the inputs.
-
-        Raises:
-            ArgumentError: A column is missing.
-        """
+        """Return inputs with the columns of the training, in its order, if they have names."""
         if isinstance(x, Dataset):
             return self.dataset(x, name)
         if self.columns is None:
@@ -123,7 +116,7 @@ class Form:
             self._check_columns(x.names, name)
             places = [x.names.index(column) for column in self.columns]
             return Matrix(np.asarray(x.values)[:, places], self.columns)
-        columns = columns_of(x, name)
+        columns = columns_of_frame(x, name)
         if columns is None:
             return x
         self._check_columns(columns, name)
@@ -159,14 +152,7 @@ class Form:
         )
 
     def coded(self, y: object, name: str, path: str = "") -> Any:
-        """Return targets whose classes have the numbers of the training.
-
-        Args:
-            name: The user's name of the targets.
-
-        Raises:
-            ArgumentError: A class was not in the training, or there were no classes.
-        """
+        """Return targets whose classes have the numbers of the training."""
         parts = [self.coded(part, name, path + key) for key, part in _parts(y).items()]
         if isinstance(y, Columns):
             return Columns(dict(zip(y.columns, parts, strict=True)))
@@ -217,7 +203,7 @@ def levels_of(y: object, path: str = "") -> dict[str, tuple[str, ...]]:
     return found
 
 
-def with_classes(y: object, levels: Levels, path: str = "") -> Any:
+def with_classes(y: object, levels: Levels, path: str = "") -> object:
     """Return arrays of targets with the names of their classes; see `levels_of`."""
     if path in levels:
         return Classes(y, levels[path])
@@ -247,13 +233,13 @@ def _text_of(value: object) -> Array | None:
     return array.astype(str) if text and array.size else None
 
 
-def columns_of(value: Any, name: str = "x") -> dict[str, Any] | None:
+def columns_of_frame(value: Any, name: str = "x") -> dict[str, object] | None:
     """Return the columns of a pandas or R data frame, or of an Arrow table; None for other values."""
     if isinstance(value, Columns):
         return value.columns
     if is_arrow(value, "Table"):
         check_names(value.schema.names, name)
-        return {column: array_of(value.column(column), name, column) for column in value.schema.names}
+        return {column: array_of_column(value.column(column), name, column) for column in value.schema.names}
     if hasattr(value, "to_numpy") and hasattr(value, "columns"):
         names = [str(column) for column in value.columns]
         check_names(names, name)
@@ -265,7 +251,7 @@ def column_names(value: object) -> tuple[str, ...] | None:
     """Return the names of the columns of a data frame or a matrix; None for other values."""
     if isinstance(value, Matrix):
         return value.names
-    columns = columns_of(value)
+    columns = columns_of_frame(value)
     return None if columns is None else tuple(columns)
 
 

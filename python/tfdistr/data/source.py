@@ -18,12 +18,12 @@ from tfdistr.data.form import (
     Levels,
     Matrix,
     column_names,
-    columns_of,
+    columns_of_frame,
     levels_of,
     with_classes,
 )
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
-from tfdistr.data.readers.arrow_tables import array_of, from_arrow, is_arrow, refuse_dataset
+from tfdistr.data.readers.arrow_tables import array_of_column, from_arrow, is_arrow, refuse_dataset
 from tfdistr.data.trees import Array, Tree, leaves, replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
@@ -64,7 +64,7 @@ class Arrays:
             found.update(f"{array.dtype} {array.shape}".encode() + content)
         return found.hexdigest()[:16]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "by_rows"}
 
     @property
@@ -113,7 +113,7 @@ def form_of(source: object) -> Form:
     return Form()
 
 
-Source = Arrays | Dataset | Callable[..., Any]
+Source = Arrays | Dataset | Callable[..., object]
 
 
 def describe_source(source: object) -> int | str | None:
@@ -144,11 +144,7 @@ def batches_of(source: object) -> str:
 def make_source(
     x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x", form: Form | None = None
 ) -> Source:
-    """Check the user's data and convert it into one of three forms.
-
-    Args:
-        form: The form of the training, by whose names the data is matched.
-    """
+    """Check the user's data and convert it into one of three forms."""
     x = _object(_read(x, name), name)
     if form is not None:
         x = form.inputs(x, name)
@@ -186,7 +182,7 @@ def _read(value: object, name: str) -> Any:
     return value if read is None else read
 
 
-def _object(x: object, name: str) -> Any:
+def _object(x: object, name: str) -> object:
     """Return the function for an object that yields batches; other values unchanged."""
     tensorflow = sys.modules.get("tensorflow")  # it has been imported where there is a dataset
     if tensorflow is not None and isinstance(x, tensorflow.data.Dataset):
@@ -201,11 +197,11 @@ def as_arrays(value: object, name: str) -> Tree:
         value = value.values
     if isinstance(value, Classes):
         value = value.numbers
-    columns = columns_of(value, name)
+    columns = columns_of_frame(value, name)
     if columns is not None:
         return _from_columns(columns, name)
     if is_arrow(value, "ChunkedArray"):
-        return array_of(value, name)
+        return array_of_column(value, name)
     if isinstance(value, Mapping):
         if any(not isinstance(key, str) for key in value):
             raise ArgumentError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Tree = Any  # an array, or tuples and dictionaries of arrays; None has no array
 
 
@@ -32,6 +32,6 @@ def replaced(tree: Tree, by: Callable[[Any], object]) -> Tree:
     return tuple(replaced(part, by) for part in tree) if isinstance(tree, tuple) else by(tree)
 
 
-def pack(structure: Tree, values: Iterator[object]) -> Tree:
+def filled(structure: Tree, values: Iterator[object]) -> Tree:
     """Replace the arrays of a structure by values."""
     return replaced(structure, lambda _: next(values))

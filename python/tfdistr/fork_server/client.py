@@ -44,11 +44,6 @@ class Forked:
         argv: The program and its arguments, without the interpreter: "-m MODULE" or a script; in R,
             "-e CODE" or a script.
         env: Its whole environment.
-        output: The file for its standard output and standard error.
-        files: Further open files that it needs, by the environment variable with the number of each file.
-
-    Raises:
-        Refused: The server does not run, does not answer, or cannot fork now.
     """
 
     def __init__(
@@ -58,20 +53,18 @@ class Forked:
         *,
         env: Mapping[str, str],
         output: int,
-        files: Mapping[str, int] | None = None,
     ) -> None:
         self.returncode: int | None = None
         self.server_lost = False
         self._lines = _Lines()
         self._received: list[str] = []
-        named = dict(files or {})
         try:
             folder = os.getcwd()
         except FileNotFoundError:
             raise Refused("the working directory of its launcher was removed") from None
         request = {
             "argv": list(argv), "env": dict(env), "folder": folder, "umask": _umask(),
-            "cores": sorted(os.sched_getaffinity(0)), "files": list(named),
+            "cores": sorted(os.sched_getaffinity(0)),
         }  # fmt: skip
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -80,7 +73,7 @@ class Forked:
             if user_of(self._connection) != os.geteuid():  # it would get the environment and open files
                 raise OSError(f"the process at {server} is of another user")
             with open(os.devnull, "rb") as empty:
-                send(self._connection, request, [empty.fileno(), output, output, *named.values()])
+                send_request(self._connection, request, [empty.fileno(), output, output])
             answer = next(self._messages(block=True), None)
         except OSError as error:
             answer = {"refused": f"it does not answer ({error})"}
@@ -153,7 +146,7 @@ class Forked:
             self._received += self._lines.take(received)
 
 
-def send(connection: socket.socket, message: Mapping[str, object], files: Sequence[int] = ()) -> None:
+def send_request(connection: socket.socket, message: Mapping[str, object], files: Sequence[int] = ()) -> None:
     """Send one message, and open files with it."""
     data = json.dumps(message).encode() + b"\n"
     if files:

@@ -26,15 +26,14 @@ import time
 from typing import Any, NoReturn
 
 from tfdistr.fork_server.child import become, threads, why_unsafe
-from tfdistr.fork_server.client import send, user_of
+from tfdistr.fork_server.client import send_request, user_of
 from tfdistr.utils.processes import end_with_parent
 
 _SECONDS = 10.0  # in which all of a request must arrive
 _LONGEST = 1 << 23  # bytes: an environment has at most some hundred kB
-_MOST_FILES = 16
+_FILES = 3  # standard input, output and error
 _CHUNK = 1 << 16
 _MOST_CORES = 1 << 16
-_LISTS = {"argv": str, "files": str, "cores": int}
 
 
 class ForkRequest:
@@ -59,12 +58,12 @@ class ForkRequest:
     def read(self) -> dict[str, Any] | None:
         """Read what has arrived, and return the request if it is complete."""
         try:
-            data, files, _, _ = socket.recv_fds(self.client, _CHUNK, _MOST_FILES)
+            data, files, _, _ = socket.recv_fds(self.client, _CHUNK, _FILES)
         except BlockingIOError:
             return None
         self.files += files
         self._data += data
-        if not data or len(self._data) > _LONGEST or len(self.files) > _MOST_FILES:
+        if not data or len(self._data) > _LONGEST or len(self.files) > _FILES:
             raise ValueError("no request")
         if not self._data.endswith(b"\n"):
             return None
@@ -86,21 +85,20 @@ class ForkRequest:
 
 def _is_request(value: object, files: int) -> bool:
     """Return whether a value has the form of a request that comes with so many files; see ``Forked``."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or files != _FILES:
         return False
-    argv, names, cores = (_list(value, name, kind) for name, kind in _LISTS.items())
+    argv, cores = _list(value, "argv", str), _list(value, "cores", int)
     env = value.get("env")
     return (
         bool(argv)
         and isinstance(env, dict) and all(isinstance(text, str) for text in env.values())
-        and names is not None and len(names) + 3 == files
         and cores is not None and all(0 <= core < _MOST_CORES for core in cores)
         and isinstance(value.get("folder"), str)
         and isinstance(value.get("umask"), int) and 0 <= value["umask"] <= 0o777
     )  # fmt: skip
 
 
-def _list(request: dict[str, Any], name: str, kind: type) -> list[Any] | None:
+def _list(request: dict[str, object], name: str, kind: type) -> list[Any] | None:
     """Return a list of values of one type from a request; None if it is something else."""
     value = request.get(name)
     return value if isinstance(value, list) and all(isinstance(item, kind) for item in value) else None
@@ -251,7 +249,7 @@ class _ForkServer:
         self._requests.remove(request)
         request.close()
 
-    def _fork(self, client: socket.socket, request: dict[str, Any], files: list[int]) -> list[str] | None:
+    def _fork(self, client: socket.socket, request: dict[str, object], files: list[int]) -> list[str] | None:
         reason = "the fork server is ending" if self._ending else why_unsafe(self._threads)
         # A fork has the server's function for SIGTERM, which ends all forks, until `become` resets it.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -267,9 +265,9 @@ class _ForkServer:
             os.close(file)
         with contextlib.suppress(OSError):  # an exited client is detected by its connection
             if reason is not None:
-                send(client, {"refused": reason})
+                send_request(client, {"refused": reason})
             else:
-                send(client, {"pid": child})
+                send_request(client, {"pid": child})
         if reason is not None:
             client.close()
             return None
@@ -292,7 +290,7 @@ class _ForkServer:
         for child, client in list(self._clients.items()):
             while (message := self._change_of(child)) is not None:
                 with contextlib.suppress(OSError):
-                    send(client, message)
+                    send_request(client, message)
                 if "exit" in message:
                     with contextlib.suppress(KeyError, ValueError):  # a client that exited before
                         self._selector.unregister(client)
@@ -300,7 +298,7 @@ class _ForkServer:
                     del self._clients[child]
                     break
 
-    def _change_of(self, child: int) -> dict[str, Any] | None:
+    def _change_of(self, child: int) -> dict[str, object] | None:
         """Return the message about a fork's change since the last call; None if nothing has changed."""
         flags = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
         seen = os.waitid(os.P_PID, child, flags | os.WNOWAIT)

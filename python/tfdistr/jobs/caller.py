@@ -9,11 +9,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tfdistr.clusters.local.cluster import WORKER
+from tfdistr.clusters.local.local_cluster import WORKER
 from tfdistr.r.functions import RFunction, environment_of_r_worker, r_worker_command
 from tfdistr.r.values import seed_of_r
+from tfdistr.schemas.events import Event
 from tfdistr.training.job import Job
 from tfdistr.utils.function_files import FunctionByName, PythonFunction
 from tfdistr.utils.interrupts import defer_sigint
@@ -34,11 +35,11 @@ class Caller:
         build: Builds the trained model in this process; None for the job's own function.
     """
 
-    on_event: Callable[[dict[str, Any]], object] = lambda event: None
+    on_event: Callable[[Event], object] = lambda event: None
     of_r: bool = False
     before_start: Callable[[int, str], object] = lambda seed, run_dir: None
     on_seed: Callable[[int], object] = lambda seed: None
-    build: Callable[[], Any] | None = None
+    build: Callable[[], object] | None = None
     seed: int | None = None
 
     @contextlib.contextmanager

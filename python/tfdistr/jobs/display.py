@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from tfdistr.errors import ArgumentError
 from tfdistr.r.messages import in_r
 from tfdistr.r.values import number_in_r
+from tfdistr.schemas.events import Event
 from tfdistr.utils.disk import REFUSES
 from tfdistr.utils.interrupts import defer_sigint
 
@@ -67,7 +68,7 @@ class Display:
         self._screen = screen
         self._warnings: set[str] = set()
 
-    def event(self, event: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """Handle an event and show its effect."""
         show = getattr(self, f"_on_{event['event']}", None)
         if show is None:
@@ -84,25 +85,25 @@ class Display:
         """Stop showing; a second call does nothing."""
         self._screen.close()
 
-    def _on_log(self, event: Mapping[str, Any]) -> None:
+    def _on_log(self, event: Event) -> None:
         worker = event.get("worker")
         self._screen.line(event["line"] if worker is None else f"[worker {worker}] {event['line']}")
 
-    def _on_warning(self, event: Mapping[str, Any]) -> None:
+    def _on_warning(self, event: Event) -> None:
         message = event["message"]
         if message not in self._warnings:  # mostly, all workers send the same warnings
             self._warnings.add(message)
             worker = event["worker"] if event.get("of_user") else None
             self._screen.warn(message, event.get("category"), worker)
 
-    def _on_note(self, event: Mapping[str, Any]) -> None:
+    def _on_note(self, event: Event) -> None:
         self._screen.note(event["message"])
 
 
 class ScriptDisplay(Display):
     """The display of a script, whose trainings have their own displays. It also shows restarts."""
 
-    def _on_restart(self, event: Mapping[str, object]) -> None:
+    def _on_restart(self, event: Event) -> None:
         self._screen.line(f"Starting the workers again: {event['reason']}.")
 
 
@@ -116,29 +117,30 @@ class LineDisplay(ScriptDisplay):
         self._epochs = 0
         self._steps: int | None = None
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Handle an event and show its effect."""
         kind = event["event"]
-        if kind == "train_begin" and event["worker"] <= self._chief:
-            self._chief = event["worker"]
+        worker = event.get("worker")
+        if kind == "train_begin" and worker is not None and worker <= self._chief:
+            self._chief = worker
             self._epochs, self._steps = int(event["epochs"]), _whole(event["steps"])
-        if kind not in ("epoch_begin", "batch", "epoch_end") or event["worker"] == self._chief:
+        if kind not in ("epoch_begin", "batch", "epoch_end") or worker == self._chief:
             super().event(event)
 
-    def _on_run(self, event: Mapping[str, Any]) -> None:
+    def _on_run(self, event: Event) -> None:
         self._screen.note(event["message"])
 
-    def _on_epoch_end(self, event: Mapping[str, object]) -> None:
+    def _on_epoch_end(self, event: Event) -> None:
         self._screen.line(f"{self._title(event)}  {event['seconds']:.1f} s  {self._metrics(event)}")
 
-    def _on_restart(self, event: Mapping[str, object]) -> None:
+    def _on_restart(self, event: Event) -> None:
         self._chief = self._last
         super()._on_restart(event)
 
-    def _title(self, event: Mapping[str, Any]) -> str:
+    def _title(self, event: Event) -> str:
         return f"Epoch {int(event['epoch']) + 1}/{self._epochs}"
 
-    def _metrics(self, event: Mapping[str, Any]) -> str:
+    def _metrics(self, event: Event) -> str:
         write = self._screen.number
         return "  ".join(f"{name}: {write(_number(value))}" for name, value in event["metrics"].items())
 
@@ -150,21 +152,21 @@ class Bar(LineDisplay):
         super().__init__(screen, last)
         self._drawn = False
 
-    def _on_started(self, event: Mapping[str, object]) -> None:
+    def _on_started(self, event: Event) -> None:
         if not self._drawn:
             self._begin("Starting the workers", None)
 
-    def _on_restart(self, event: Mapping[str, object]) -> None:
+    def _on_restart(self, event: Event) -> None:
         super()._on_restart(event)
         self._begin("Starting the workers", None)
 
-    def _on_epoch_begin(self, event: Mapping[str, object]) -> None:
+    def _on_epoch_begin(self, event: Event) -> None:
         self._begin(self._title(event), self._steps)
 
-    def _on_in_session(self, event: Mapping[str, object]) -> None:
+    def _on_in_session(self, event: Event) -> None:
         self._screen.close()  # the function may print, or draw a bar
 
-    def _on_batch(self, event: Mapping[str, Any]) -> None:
+    def _on_batch(self, event: Event) -> None:
         self._screen.update(int(event["step"]), _whole(event["steps"]), self._metrics(event))
 
     def _begin(self, title: str, steps: int | None) -> None:

@@ -53,7 +53,7 @@ def plain_class_weight(job: Job) -> dict[str, float]:
     return {str(label): weight for label, weight in (job.class_weight or {}).items()}
 
 
-def plain_options(options: Mapping[str, object]) -> dict[str, Any]:
+def plain_options(options: Mapping[str, object]) -> dict[str, object]:
     """Return the options of a strategy as documents have them. A list of one is its element, as in R."""
     return {name: _plain(option) for name, option in options.items()}
 

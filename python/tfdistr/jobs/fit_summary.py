@@ -117,7 +117,7 @@ class FitSummary:
         return ["", *lines, "", self.bottleneck]
 
 
-def times_of(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def times_of(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
     """Return the times of the workers that have measured some, each with the index of its worker."""
     rows = [{"index": row["index"], **row["times"]} for row in workers if row.get("times")]
     return [row for row in rows if _total(row) > 0]

@@ -16,7 +16,7 @@ from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.errors import ArgumentError, WorkerFailedError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
-from tfdistr.jobs.membership import InformedPeers, NoPeers
+from tfdistr.jobs.membership import Alone, InformedPeers
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.result_files import save_training
 from tfdistr.jobs.resume import begin_or_resume
@@ -24,6 +24,7 @@ from tfdistr.jobs.stored_run import StoredRun, open_run
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
+from tfdistr.schemas.events import Event
 from tfdistr.training.job import Job
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_copies.given_model import callers_model, comparison_of
@@ -89,7 +90,7 @@ class AsChiefOfServers:
         self.workers = config.num_workers
         self.index, self.task = 0, {"task": "chief 0"}
         self.is_chief = True
-        self.peers = NoPeers()  # the coordinator names lost servers
+        self.peers = Alone()  # the coordinator names lost servers
 
     def agree(self, job: Job) -> None:
         """Do nothing: the servers have no arguments."""
@@ -136,7 +137,7 @@ def train_here(
 
 def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Callable[..., None]:
     def send(event: str, **fields: object) -> None:
-        sent = {"event": event, "worker": index, "time": time.time(), **fields}
+        sent: Event = {"event": event, "worker": index, "time": time.time(), **fields}  # type: ignore[typeddict-item]
         caller.on_event(sent)
         if stored:
             stored.on_event(sent)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.data.order.steps import steps_per_epoch
 from tfdistr.data.source import Arrays, Source, make_source
 from tfdistr.data.trees import leaves
@@ -196,7 +196,7 @@ def _on_cluster(job: Job, caller: Caller, backend: Backend, *, keep: bool = Fals
     return result
 
 
-def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
+def _collect(written: Path, folder: Path | None, as_parquet: bool) -> object:
     """Return the outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
     found = files_of(written)
     if folder is None:
@@ -214,7 +214,7 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> Any:
     return in_structure(written, moved)
 
 
-def _concatenated(files: list[Path]) -> np.ndarray[Any, Any]:
+def _concatenated(files: list[Path]) -> np.ndarray:
     """Return the concatenated arrays of several files."""
     parts = [np.load(file, mmap_mode="r") for file in files]
     joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)

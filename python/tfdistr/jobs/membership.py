@@ -34,10 +34,6 @@ class Membership:
 
         Args:
             config: The cluster that TF_CONFIG describes; None for the ranks that ``mpiexec`` has started.
-            arguments: The arguments of the strategy.
-
-        Raises:
-            ClusterStartError: A worker failed in an earlier call, or the cluster was joined in another way.
         """
         from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
 
@@ -72,7 +68,7 @@ class Membership:
 JOINED = Membership()
 
 
-class NoPeers(contextlib.nullcontext[None]):
+class Alone(contextlib.nullcontext[None]):
     """Takes the place of peers in a process that need not inform any."""
 
     def agree(self, seed: int, *, uploads: bool) -> int:

@@ -27,6 +27,7 @@ from tfdistr.jobs.resume import note_result, result_of_run
 from tfdistr.jobs.run_dir import remove_temporary
 from tfdistr.jobs.summary import Summary
 from tfdistr.r.functions import RFunction
+from tfdistr.schemas.events import Event
 from tfdistr.supervision.supervisor import WorkerStatus
 from tfdistr.training.in_session import Session
 from tfdistr.training.job import Job
@@ -112,10 +113,10 @@ def _preemption(run_dir: Path, *, saves: bool) -> Preemption:
 
 def _events(
     summary: Summary, stored: StoredRun | None, preemption: Preemption, session: Session
-) -> Callable[[dict[str, Any]], None]:
+) -> Callable[[Event], None]:
     """Return the functions that handle the events of a job."""
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         if event["event"] == "unsaved":
             preemption.release()  # no worker would handle the signal
         summary(event)

@@ -38,7 +38,7 @@ class Outcome:
         """The metrics after the last epoch."""
         return {name: values[-1] for name, values in self.history.items() if values}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the result without its model, in JSON types; ``schemas/result.schema.json`` describes it.
 
         Numbers that are not finite are "nan", "inf" and "-inf". A job on workers writes the same into

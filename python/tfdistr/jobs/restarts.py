@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from tfdistr.checkpoint.folder import STOP, Position, checkpoint_folder, checkpoints
 from tfdistr.checkpoint.lock import check_lock, lock_id
@@ -17,11 +16,12 @@ from tfdistr.clusters.cluster import Cluster
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.resume import is_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
+from tfdistr.schemas.events import Event
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.utils.disk import writing
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[Event], None]
 
 
 class Restarts:
@@ -95,7 +95,7 @@ class Attempts:
     def _wants_more(self) -> bool:
         return self._whole.cluster.fewest is not None and self.backend is not self._whole
 
-    def _handle(self, event: dict[str, Any]) -> None:
+    def _handle(self, event: Event) -> None:
         if event["event"] == "checkpoint" and self._wants_more() and event["epoch"] < self._job.epochs:
             ask_to_stop(self._run_dir)
         self._on_event(event)
@@ -112,13 +112,13 @@ class Attempts:
             keep_run_dir(self._run_dir)  # its logs have more details than the error
             raise error
         self._clear(f"failed-{attempt}")
-        of_event = {"worker": error.worker, "time": time.time()}
-        self._on_event(
-            {"event": "restart", "reason": error.message.partition("\n")[0].rstrip("."), **of_event}
-        )
+        reason = error.message.partition("\n")[0].rstrip(".")
+        self._on_event({"event": "restart", "reason": reason, "worker": error.worker, "time": time.time()})
         if fewer is not None:
             lost = f"worker {error.worker} on {error.host}"
-            self._warn(f"The job continues without {lost}, with {fewer.workers} of its workers.", **of_event)
+            self._warn(
+                f"The job continues without {lost}, with {fewer.workers} of its workers.", error.worker
+            )
             self.backend = replace(self.backend, cluster=fewer)
             self._restarts.reset()
 
@@ -134,9 +134,8 @@ class Attempts:
         (checkpoint_folder(self._run_dir) / STOP).unlink(missing_ok=True)
         keep_logs(self._run_dir, self.backend.cluster.workers, ending)
 
-    def _warn(self, message: str, **of_event: object) -> None:
-        event = {"event": "warning", "message": message, "worker": None, "time": time.time()}
-        self._on_event(event | of_event)
+    def _warn(self, message: str, worker: int | None = None) -> None:
+        self._on_event({"event": "warning", "message": message, "worker": worker, "time": time.time()})
 
 
 def ask_to_stop(run_dir: Path) -> None:

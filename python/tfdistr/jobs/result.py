@@ -191,9 +191,9 @@ class FitResult(Outcome):
         Raises:
             ArgumentError: The file cannot be read, is not whole, or is of another version.
         """
-        from tfdistr.jobs.saved_result import load
+        from tfdistr.jobs.saved_result import load_result
 
-        return load(path)
+        return load_result(path)
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Save the trained model alone, as Keras does.

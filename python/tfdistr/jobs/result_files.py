@@ -48,13 +48,13 @@ def save_training(training: Training, run_dir: Path) -> None:
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
 
-def load_history(run_dir: Path) -> dict[str, list[Any]]:
+def load_history(run_dir: Path) -> dict[str, list[object]]:
     """Read the history that ``save_training`` wrote."""
     history: dict[str, list[Any]] = _summary(run_dir)["history"]
     return history
 
 
-def load_ways(run_dir: Path) -> dict[str, Any]:
+def load_ways(run_dir: Path) -> dict[str, object]:
     """Read how the chief has trained, as ``save_training`` wrote it, for the ``params`` of the result."""
     summary = _summary(run_dir)
     return {name: summary[name] for name in ("communication", "tuning", "differences", "xla")}

@@ -20,6 +20,7 @@ from tfdistr.checkpoint.folder import (
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.documents import plain_class_weight, plain_options, plain_params, write_document
 from tfdistr.schemas import normalise, read, schema_id
+from tfdistr.schemas.events import Event
 
 if TYPE_CHECKING:
     from tfdistr.jobs.outcome import Outcome
@@ -33,7 +34,7 @@ def is_run(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
-def begin_or_resume(job: Job, run_dir: Path, workers: int, tell: Callable[[dict[str, Any]], object]) -> Job:
+def begin_or_resume(job: Job, run_dir: Path, workers: int, tell: Callable[[Event], object]) -> Job:
     """Start a run with checkpoints in ``run_dir``, or resume the one in it, and tell where it begins."""
     if job.recovery.every is None:
         return job

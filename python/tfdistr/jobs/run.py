@@ -35,7 +35,7 @@ class FitArguments(TrainingArguments, total=False):
     y: Any
     sample_weight: Any
     validation_data: Any
-    validation_split: Any
+    validation_split: object
     batch_size: Any
     seed: Any
 

@@ -64,10 +64,6 @@ def open_run_dir(
         run_dir: A new or empty folder; None for a temporary one.
         resume: Whether ``run_dir`` may be the folder of an earlier run.
         heartbeat_timeout: Seconds that the workers of the job may outlive this process.
-
-    Raises:
-        ArgumentError: ``run_dir`` exists and is not empty, others can write to it or replace it, or another
-            job uses it.
     """
     if run_dir is None:
         yield temporary_run_dir(cluster)

@@ -37,7 +37,7 @@ def save(result: FitResult, path: str | os.PathLike[str]) -> None:
             part.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str]) -> FitResult:
+def load_result(path: str | os.PathLike[str]) -> FitResult:
     """Read a result; see ``FitResult.load()``."""
     try:
         content = Path(path).read_bytes()

@@ -25,6 +25,7 @@ from tfdistr.jobs.result_files import RESULT_FILES
 from tfdistr.jobs.resume import is_run, note_result
 from tfdistr.jobs.run_dir import keep_run_dir, open_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
+from tfdistr.schemas.events import Event
 
 if TYPE_CHECKING:
     from tfdistr.clusters.cluster import Cluster
@@ -55,7 +56,7 @@ class StoredRun:
         self._uploads: Uploads | None = None
         self._begun = self._active = False
         self._uploaded: dict[str, tuple[int, int]] = {}  # size and time of the logs that are in the store
-        self._tell: Callable[[dict[str, Any]], object] = lambda event: None
+        self._tell: Callable[[Event], object] = lambda event: None
         try:
             names = [name for name in self._store.names() if not is_only_begun(name, [JOB])]
         except StoreError as error:
@@ -80,7 +81,7 @@ class StoredRun:
             (self.folder / TRACE).chmod(0o600)
         return self._stored.fetch(checkpoints(self.folder))
 
-    def begin(self, tell: Callable[[dict[str, Any]], object]) -> None:
+    def begin(self, tell: Callable[[Event], object]) -> None:
         """Take over the run, and write the documents of the job into it, before any computation."""
         try:
             self._claim.make()
@@ -94,7 +95,7 @@ class StoredRun:
                 checkpoints(self.folder, self._keep), self._stored, self._fetched, then=self._upload_output
             )
 
-    def on_event(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: Event) -> None:
         """Record an event of the job, and warn of failed uploads."""
         if self._uploads is None:
             return

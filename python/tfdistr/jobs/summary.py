@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tfdistr.schemas.events import Event
+
 if TYPE_CHECKING:
     from tfdistr.clusters.cluster import Cluster
     from tfdistr.training.job import Job
 
-OnEventOfJob = Callable[[dict[str, Any]], object]
+OnEventOfJob = Callable[[Event], object]
 
 
 class Summary:
@@ -18,7 +20,7 @@ class Summary:
     def __init__(self, on_event: OnEventOfJob) -> None:
         self._on_event = on_event
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         self._on_event(event)
 
     def recall(self, result: Mapping[str, object]) -> None:

@@ -26,7 +26,7 @@ _FAILURE = ("worker", "host", "pid", "exit_code", "traceback", "log")
 Columns = dict[str, list[Any]]
 
 
-def fit_for_r(result: FitResult) -> dict[str, Any]:
+def fit_for_r(result: FitResult) -> dict[str, object]:
     """Return the parts of a result for R, beside its model.
 
     Returns:
@@ -42,7 +42,8 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
     return {
         "history": result.history,
         "metrics": result.metrics,
-        "params": for_r(_params_in_r(result.params)),
+        # R counts epochs from 1.
+        "params": for_r({**result.params, "initial_epoch": result.params["initial_epoch"] + 1}),
         "workers": worker_columns(result.workers),
         "run_dir": result.run_dir,
         "examples": result._form.examples,
@@ -55,7 +56,7 @@ def fit_for_r(result: FitResult) -> dict[str, Any]:
     }
 
 
-def levels_of_outputs(result: FitResult, outputs: object) -> Any:
+def levels_of_outputs(result: FitResult, outputs: object) -> object:
     """Return the names of the classes of each output of a model, in the structure of the outputs."""
     levels = {path: list(names) for path, names in result._form.levels.items()}
     if isinstance(outputs, Mapping):
@@ -64,11 +65,6 @@ def levels_of_outputs(result: FitResult, outputs: object) -> Any:
         names = result.model.output_names
         return [levels.get(f"[{at}]", levels.get(f"[{names[at]!r}]")) for at in range(len(outputs))]
     return levels.get("") or (next(iter(levels.values())) if len(levels) == 1 else None)
-
-
-def _params_in_r(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a job as R counts: its first epoch has the number 1."""
-    return {**params, "initial_epoch": params["initial_epoch"] + 1}
 
 
 def _numbers_in_r(text: str) -> str:
@@ -84,7 +80,7 @@ def worker_columns(workers: Sequence[object]) -> Columns | None:
     return _columns(rows, _ROW_WITH_TASK if with_task else _ROW) if rows else None
 
 
-def error_for_r(error: TfdistrError) -> dict[str, Any]:
+def error_for_r(error: TfdistrError) -> dict[str, object]:
     """Return the parts of an R condition: the text of an error in R syntax, and its fields."""
     parts: dict[str, Any] = {"kind": error.kind, "message": in_r(error.message)}
     for name in ("received", "fix"):

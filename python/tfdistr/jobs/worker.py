@@ -14,7 +14,7 @@ from tfdistr.errors import STOPPED_STATUS, JobStoppedError
 from tfdistr.rendezvous.peer_failure import is_peer_failure, report
 from tfdistr.supervision.reporting import Foreign, ProcessOfJob, process_of_job
 from tfdistr.training.step_times import note_call
-from tfdistr.training.watchdog import on_failure
+from tfdistr.training.watchdog import add_failure_listener
 from tfdistr.utils.trackers import end_runs
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _train(
                 language="python", peer=False,
             )  # fmt: skip
 
-        on_failure(last_words)
+        add_failure_listener(last_words)
         name, options = Job.load_strategy(run_dir, functions)
         start = WorkerStart(run_dir, options, functions, events.write, joined.append)
         trained = STRATEGIES[name].train_in_worker(start)

@@ -62,8 +62,6 @@ class Loopback:
     """The way that protects the processes of a job from other machines.
 
     Args:
-        way: One of `WAYS`.
-        reasons: Why the ways before it do not work.
         namespaces: Descriptors of a user and of a network namespace; -1 for the namespace of this process.
     """
 

@@ -22,8 +22,8 @@ from tfdistr.collectives.comparison import parts_of_run
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.parameter_servers.dispatch import Dispatcher
-from tfdistr.parameter_servers.feed import TRAINING, VALIDATION, WorkerBatch, describe, look_at
-from tfdistr.parameter_servers.gradients import GradientStep, Outcome
+from tfdistr.parameter_servers.feed import TRAINING, VALIDATION, WorkerBatch, describe_job, look_at
+from tfdistr.parameter_servers.gradients import GradientStep, StepOutcome
 from tfdistr.parameter_servers.updates import OneByOne, Report, StepsReporter, Together
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig
@@ -65,7 +65,6 @@ def train_on_servers(
     batch; with "sync" each batch is split over the workers.
 
     Args:
-        config: The cluster; this process is its chief.
         on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
         run_dir: The run directory, if the workers share it; else the workers receive the data, or its
             function.
@@ -74,12 +73,6 @@ def train_on_servers(
 
     Returns:
         The result. Its model is in this process and needs no server any more.
-
-    Raises:
-        ClusterConfigError: This process is not the chief, or the cluster has no servers.
-        ClusterStartError: A server did not start.
-        JobStoppedError: The job was preempted, and has saved a checkpoint.
-        WorkerFailedError: A parameter server was lost.
     """
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")
@@ -119,7 +112,7 @@ class _Chief:
         on_event: OnEvent,
         run_dir: Path | None,
     ) -> None:
-        self._job, self._strategy, self._on_event = job, strategy, on_event
+        self._job, self._on_event = job, on_event
         self._workers = config.num_workers
         keras.utils.set_random_seed(job.seed)
         with strategy.scope():
@@ -133,7 +126,7 @@ class _Chief:
         build(self._model, self._data)
         _refuse_calls(self._model)
         steps = [data.steps if data else None for data in (self._data, self._validation)]
-        described = describe(job, run_dir, steps)
+        described = describe_job(job, run_dir, steps)
         self._name = tf.constant(uuid.uuid4().hex)
         with strategy.scope():
             # Each worker fetches it on demand, also a replacement.
@@ -298,7 +291,7 @@ class _CoordinatorPhase(Phase):
             if self.by_batch:
                 self.batch_begins(before + step)
 
-        def end(made: int, outcomes: list[Outcome]) -> bool:
+        def end(made: int, outcomes: list[StepOutcome]) -> bool:
             progress()
             if self.kind == "train":
                 self.callbacks.times.step_done()

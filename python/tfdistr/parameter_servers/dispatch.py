@@ -23,9 +23,9 @@ class Dispatcher:
 
     def __init__(self, strategy: tf.distribute.experimental.ParameterServerStrategy) -> None:
         self._coordinator = tf.distribute.experimental.coordinator.ClusterCoordinator(strategy)
-        self._results: queue.SimpleQueue[tuple[object, Any, Any]] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[object, object, object]] = queue.SimpleQueue()
         # Results that came while another owner waited.
-        self._results_of: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
+        self._results_of: defaultdict[int, deque[tuple[object, object]]] = defaultdict(deque)
         self._here = "/job:chief/replica:0/task:0/device:CPU:0"
 
     def send(
@@ -40,9 +40,6 @@ class Dispatcher:
 
         Args:
             function: Takes an int64 vector.
-            place: The vector: step, number of shares, and the share.
-            owner: The receiver of the result.
-            key: Returned with the result.
             wanted: Called when a worker is free for the function. If it returns False, the result is None.
         """
         with tf.device(self._here):

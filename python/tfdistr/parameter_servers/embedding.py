@@ -89,11 +89,11 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         found = tf.nn.embedding_lookup([part.value for part in self.parts], indices)
         return tf.cast(found, self.compute_dtype)
 
-    def compute_mask(self, inputs: object, mask: object = None) -> Any:
+    def compute_mask(self, inputs: object, mask: object = None) -> object:
         """Return which indices are not hidden."""
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+    def compute_output_shape(self, input_shape: Any) -> tuple[object, ...]:
         """Return the shape of the rows."""
         return (*input_shape, self.output_dim)
 
@@ -106,7 +106,7 @@ class PartitionedEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return {**super().get_config(), **own}
 
 
-def _for_part(initializer: object, part: int) -> Any:
+def _for_part(initializer: object, part: int) -> object:
     """Return the initializer of a part: with one seed, all parts would start with the same rows."""
     if part == 0 or not isinstance(initializer, keras.initializers.Initializer):
         return initializer

@@ -46,7 +46,7 @@ def look_at(job: Job, kind: int) -> WorkerData:
     return make_data(source, context, steps, name=_NAMES[kind], form=job.form)
 
 
-def describe(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
+def describe_job(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
     """Describe a job for workers, which read its batches."""
     header = {"steps": steps, "run_dir": None if run_dir is None else str(run_dir)}
     parts = []

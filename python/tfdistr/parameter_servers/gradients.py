@@ -33,7 +33,7 @@ _MASKED = (
 _BETWEEN_SEEDS = 1_000_003
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """The result of a step on a share of a batch.
 
     Attributes:
@@ -73,7 +73,7 @@ class GradientStep:
         self.trained: list[keras.Variable] = []
         self.updated: list[keras.Variable] = []
 
-    def __call__(self, batch: WorkerBatch, offset: tf.Tensor) -> Outcome:
+    def __call__(self, batch: WorkerBatch, offset: tf.Tensor) -> StepOutcome:
         """Make the step, in a graph; ``offset`` separates the random numbers of workers."""
         data = at_least_one(batch.data, tf.cast(batch.rows, tf.int32))
         data = self._weigh(data) if self._weigh else data
@@ -106,7 +106,7 @@ class GradientStep:
         self.updated = [
             v for v in self._variables() if new[id(v)] is not None and new[id(v)] is not before.get(id(v))
         ]
-        return Outcome(
+        return StepOutcome(
             worker=batch.worker,
             rows=batch.rows,
             all_rows=batch.all_rows,

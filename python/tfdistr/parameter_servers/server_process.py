@@ -17,7 +17,7 @@ from tfdistr.servers.server_task import serve
 from tfdistr.supervision.reporting import process_of_job
 
 
-def offer_feed(worker: int) -> None:
+def offer_feed_late(worker: int) -> None:
     """Let the chief's graphs read batches on this worker. This imports TensorFlow late."""
     from tfdistr.parameter_servers import feed
 
@@ -36,7 +36,7 @@ def run_server(run_dir: str, index: int) -> int:
             take_cores()
             config = cluster_from_env()
             assert config is not None  # the launcher has set it
-            serve(config, on_ready=lambda: process.events.write("ready"), offer_more=offer_feed)
+            serve(config, on_ready=lambda: process.events.write("ready"), offer_more=offer_feed_late)
             process.done()
             return 0
         except BaseException as error:

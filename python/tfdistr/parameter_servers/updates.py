@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfdistr.data.pipeline.index_batches import Batches
 from tfdistr.parameter_servers.dispatch import Dispatcher, Packed, Packing
 from tfdistr.parameter_servers.feed import WorkerBatch
-from tfdistr.parameter_servers.gradients import GradientStep, Outcome
+from tfdistr.parameter_servers.gradients import GradientStep, StepOutcome
 from tfdistr.strategies.exact.exchange import scale
 from tfdistr.tf_internals import overridden
 from tfdistr.training.reporter import OnEvent
@@ -82,7 +82,7 @@ MakeBatch = Callable[[tf.Tensor], WorkerBatch]
 #: Called before a step, with its number in the epoch.
 Begin = Callable[[int], None]
 #: Called after a step with the number of finished steps and the outcomes; returns whether to continue.
-End = Callable[[int, list[Outcome]], bool]
+End = Callable[[int, list[StepOutcome]], bool]
 
 
 class OneByOne:
@@ -128,7 +128,7 @@ class OneByOne:
         assert count is not None
         self._ends.clear()
         sent, done, calls, goes_on = 0, 0, 0, True
-        came: dict[int, Outcome] = {}
+        came: dict[int, StepOutcome] = {}
         while done < (count if goes_on else sent):
             # Each worker has another call ready when it finishes one.
             while goes_on and sent < count and calls < 2 * self._workers:
@@ -213,14 +213,14 @@ class Together:
             if not end(done + 1, outcomes):
                 break
 
-    def _step(self, number: int) -> list[Outcome]:
+    def _step(self, number: int) -> list[StepOutcome]:
         self._current = number
         rows = self._arrays.rows(number) if self._arrays else self._workers
         shares = min(self._workers, rows)
         for share in range(shares):
             place, key = (number, shares, share), (number, share)
             self._dispatcher.send(self._make, place, self, key, lambda: self._current == number)
-        came: dict[int, tuple[Packed, Outcome]] = {}
+        came: dict[int, tuple[Packed, StepOutcome]] = {}
         empty = 0  # if the rows of a batch are not known before
         while len(came) < self._wanted and len(came) + empty < shares:
             (of, share), packed = self._dispatcher.receive(self)
@@ -254,7 +254,7 @@ class Together:
             self._report.dropped[int(outcome.worker)] += 1
 
 
-def apply_gradients(model: keras.Model, gradients: list[Any], variables: list[keras.Variable]) -> None:
+def apply_gradients(model: keras.Model, gradients: list[tf.Tensor], variables: list[keras.Variable]) -> None:
     """Apply gradients on the servers of the variables, so that workers may do so at the same time."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer

@@ -134,12 +134,12 @@ def r_function(file: str | os.PathLike[str], name: str) -> RFunction:
     return RFunction(str(path), name, digest, tuple(said["required"].split()))
 
 
-def for_data(part: object) -> Any:
+def for_data(part: object) -> object:
     """Return an R function in its form for data; other parts of a job unchanged."""
     return replace(part, role="data") if isinstance(part, RFunction) else part
 
 
-def for_layers(options: Mapping[str, object]) -> dict[str, Any]:
+def for_layers(options: Mapping[str, object]) -> dict[str, object]:
     """Options of a strategy, with R functions as functions of layers."""
     return {
         name: replace(value, role="layer") if isinstance(value, RFunction) else value
@@ -212,8 +212,6 @@ class RSide:
             Python, or describes what else the file makes.
         seed: Called with a seed; sets the seed of R's random numbers.
         error: Returns the class of an R error, and R's calls; None for Python errors.
-        home: R's folder.
-        libraries: Returns the libraries of R packages, as R_LIBS names them.
         embedded: Whether Python is the user's language.
     """
 

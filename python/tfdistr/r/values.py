@@ -21,7 +21,7 @@ _LARGEST_INTEGER = 2**31 - 1
 _NOT_FINITE = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
 
 
-def for_r(value: object) -> Any:
+def for_r(value: object) -> object:
     """Return a value that reticulate converts to the same R value.
 
     Whole numbers that R's integers do not have become floats, and bytes among text become text. Lists, tuples
@@ -48,7 +48,7 @@ def for_r(value: object) -> Any:
     return value
 
 
-def describe_for_r(described: Any) -> dict[str, Any]:
+def describe_for_r(described: Any) -> dict[str, object]:
     """Return the plain values of a cluster, a strategy or options, and the text that shows them.
 
     Example:
@@ -87,7 +87,7 @@ def seed_of_r(seed: int) -> int:
     return 0 if signed < -_LARGEST_INTEGER else signed
 
 
-def _array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _array(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind in "iu" and array.size:
         least, most = int(array.min()), int(array.max())
         _check_exact(least, most)
@@ -98,7 +98,7 @@ def _array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _text(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _text(array: np.ndarray) -> np.ndarray:
     """Convert bytes to text; unchanged if some are no text."""
     made = array.astype(object)
     try:

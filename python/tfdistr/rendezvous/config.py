@@ -81,7 +81,7 @@ class ClusterConfig:
 
     jobs: Mapping[str, tuple[str, ...]] = field(hash=False)
     task: Task
-    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    extra: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         # Objects built by hand and documents that were read get the same check: both become a document first.

@@ -126,9 +126,6 @@ class Lifelines:
         """Call ``on_failure(message)`` on a separate thread, only for the first failure.
 
         Args:
-            on_failure: Is called with the message.
-            of_loss: Returns the message about a lost task, from its name.
-            of_silence: Returns the message about a task without heartbeats, from its name.
             heartbeat_timeout: Seconds without a heartbeat after which a task is lost; None if others
                 detect this.
         """

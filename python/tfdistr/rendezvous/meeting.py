@@ -31,7 +31,7 @@ from tfdistr.rendezvous.protocol import (
     listening_socket,
     no_port,
     no_port_error,
-    parse,
+    parse_message,
     resolves,
     send,
     tell,
@@ -77,13 +77,7 @@ def meet(tasks: Mapping[str, str], own: str, fields: Mapping[str, str], timeout:
 
 
 def cluster_to_join() -> ClusterConfig | None:
-    """Return the cluster that TF_CONFIG describes, or else the cluster of Slurm or Kubernetes.
-
-    Raises:
-        ClusterConfigError: The variables of Slurm, Kubernetes or TF_CONFIG are not valid. This process tells
-            the workers in TF_CONFIG, because they may wait for it. A script exits with the error, so there it
-            is raised only when one of the workers knows it, or after ``SEEKING`` seconds.
-    """
+    """Return the cluster that TF_CONFIG describes, or else the cluster of Slurm or Kubernetes."""
     try:
         config = cluster_from_env()
     except ClusterConfigError as error:
@@ -264,7 +258,7 @@ class _Meeting:
                 lines, size = lines + 1, size + len(line)
                 if lines > _LINES or size > _BYTES:
                     return
-                message = parse(line)
+                message = parse_message(line)
                 if "end" in message:
                     said = {part: message.get(part) for part in ("end", "pass_on")}
                     if name is None and not self._proofs.holds(message.get("proof"), "end", nonce, said):

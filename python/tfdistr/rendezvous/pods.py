@@ -60,9 +60,9 @@ def kubernetes_cluster_from_env(environ: Mapping[str, str] | None = None) -> Clu
     return ClusterConfig({"worker": addresses}, Task("worker", index))
 
 
-def run_dir_of_pod(environ: Mapping[str, str] = os.environ) -> str | None:
+def run_dir_of_pod() -> str | None:
     """Return the checkpoint folder that the manifests name; None if they name none."""
-    return environ.get(RUN_DIR) or None
+    return os.environ.get(RUN_DIR) or None
 
 
 def _number(environ: Mapping[str, str], name: str, *, least: int = 0) -> int:

@@ -76,7 +76,7 @@ class MeetingEnd:
         return made(said, received=quoted(self.received), fix=quoted(self.fix))
 
 
-def parse(line: bytes) -> Message:
+def parse_message(line: bytes) -> Message:
     """Return the message in a line; ``ValueError`` if there is none."""
     try:
         message = json.loads(line)
@@ -153,7 +153,7 @@ def send(writer: asyncio.StreamWriter, message: Message) -> None:
         writer.write(json.dumps(message).encode() + b"\n")
 
 
-async def lookup(host: str, port: int) -> list[Any]:
+async def look_up_host(host: str, port: int) -> list[Any]:
     """Look up a host's addresses on a separate thread. The loop's pool would wait for a lookup that hangs."""
     with contextlib.suppress(OSError, UnicodeError):  # an address needs no lookup, and so no thread
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -187,14 +187,14 @@ async def lookup(host: str, port: int) -> list[Any]:
 async def resolves(address: str) -> bool:
     """Return whether the host of an address resolves."""
     with contextlib.suppress(OSError):
-        return bool(await lookup(*split_address(address)))
+        return bool(await look_up_host(*split_address(address)))
     return False
 
 
 async def greeting_of(address: str) -> tuple[Message, asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to an address and read the greeting."""
     failure: OSError = ConnectionRefusedError()
-    for family, _, _, _, place in await lookup(*split_address(address)):
+    for family, _, _, _, place in await look_up_host(*split_address(address)):
         writer = None
         try:
             async with asyncio.timeout(_ANSWER):
@@ -206,7 +206,7 @@ async def greeting_of(address: str) -> tuple[Message, asyncio.StreamReader, asyn
             continue
         try:
             async with asyncio.timeout(_ANSWER):
-                greeting = parse(await reader.readline())
+                greeting = parse_message(await reader.readline())
             if not _is_greeting(greeting):
                 raise ValueError("no greeting")
         except BaseException as error:
@@ -264,20 +264,13 @@ async def listening_socket(own: str, tasks: Iterable[str]) -> socket.socket:
 
     The address of this task is not enough for the test: on Debian, a machine resolves its name to 127.0.1.1,
     but other machines do not.
-
-    Args:
-        own: The address of this task.
-        tasks: The addresses of all tasks.
-
-    Raises:
-        OSError: The port is not available.
     """
     host, port = split_address(own)
     local = await _all_on_loopback({host, *(split_address(address)[0] for address in tasks)})
     listens = bind("::" if socket.has_dualstack_ipv6() else "", port)
     if local:
         listens.close()
-        family, _, _, _, place = (await lookup(host, port))[0]
+        family, _, _, _, place = (await look_up_host(host, port))[0]
         listens = bind(place[0], port, family)
     listens.listen()
     return listens
@@ -292,7 +285,7 @@ async def _all_on_loopback(hosts: Iterable[str]) -> bool:
 
 async def _on_loopback(host: str) -> bool:
     with contextlib.suppress(OSError):  # a name that does not resolve here is not loopback
-        places = [place[0].partition("%")[0] for *_, place in await lookup(host, 0)]
+        places = [place[0].partition("%")[0] for *_, place in await look_up_host(host, 0)]
         return all(ipaddress.ip_address(place).is_loopback for place in places)
     return False
 

@@ -16,7 +16,7 @@ from tfdistr.rendezvous.protocol import (
     Message,
     greeting_of,
     is_list_of_names,
-    parse,
+    parse_message,
     printable,
     send,
 )
@@ -220,7 +220,7 @@ class Follower(Role):
                 proof = proofs.of("hello", greeting["nonce"], nonce, survey.hello)
                 send(writer, {"hello": survey.hello, "nonce": nonce, "proof": proof})
                 if proofs:
-                    told = parse(await reader.readline()).get("proof")
+                    told = parse_message(await reader.readline()).get("proof")
                     self._survey.refused = not proofs.holds(told, "leader", nonce)
                     if self._survey.refused:
                         raise ValueError("another token")
@@ -233,7 +233,7 @@ class Follower(Role):
     async def _hear(self, leader: asyncio.StreamReader) -> None:
         survey = self._survey
         while line := await leader.readline():
-            message = parse(line)
+            message = parse_message(line)
             if "waits" in message:
                 if not is_list_of_names(message["waits"]):
                     raise ValueError("no names")

@@ -10,7 +10,7 @@ from tfdistr.rendezvous.protocol import (
     Message,
     absence,
     greeting_of,
-    lookup,
+    look_up_host,
     printable,
     quoted,
     some_at_once,
@@ -78,7 +78,7 @@ class Survey:
             host, port = split_address(self.tasks[name])
             while name in self.unresolved:
                 try:
-                    await lookup(host, port)
+                    await look_up_host(host, port)
                     self.unresolved.discard(name)
                 except OSError:
                     await asyncio.sleep(_RETRY)

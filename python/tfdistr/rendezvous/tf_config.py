@@ -48,8 +48,8 @@ def load_json(text: object) -> Any:
         ) from None
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members: dict[str, Any] = {}
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members: dict[str, object] = {}
     for name, value in pairs:
         if name in members:
             raise ClusterConfigError(
@@ -141,10 +141,6 @@ def join_address(host: str, port: int) -> str:
 
 def split_address(address: str, field: str = "address") -> tuple[str, int]:
     """Split "host:port" into the host (an IPv6 address without its brackets) and the port.
-
-    Raises:
-        ClusterConfigError: If it is not a host name, an IPv4 address or an IPv6 address in
-            brackets, followed by a port from 1 to 65535.
 
     Example:
         >>> split_address("[::1]:2222")

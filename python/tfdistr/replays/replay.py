@@ -190,7 +190,7 @@ def result_of(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
         for row in range(count)
     ]
     return Replay(
-        run=run.place, step=number, epoch=last.epoch, loss=last.loss,
+        run=run.place, step=number,
         difference=largest_difference(made.steps, run.trace.steps), steps=_steps(run, made), rows=rows,
         gradients=gradients_of(made), updates=updates_of(made),
         inputs=tf.nest.map_structure(_in_numpy, made.batch), weights_before=made.weights(made.before),

@@ -28,8 +28,6 @@ class Replay:
     Attributes:
         run: The folder or the URL of the run.
         step: The number of the step, counted from 1 over all epochs.
-        epoch: The number of its epoch, counted from 1.
-        loss: The loss of the whole batch; None if the step shows none.
         difference: The largest relative difference of the loss, the gradient norms and the learning rates of
             the steps that were made again from those of the trace. 0 means the same to the bit.
         steps: The steps that were made again, and up to ten of the trace before: ``step``, ``epoch``,
@@ -50,8 +48,6 @@ class Replay:
 
     run: str
     step: int
-    epoch: int
-    loss: float | None
     difference: float
     steps: Table
     rows: Table
@@ -61,6 +57,17 @@ class Replay:
     weights_before: dict[str, Any]
     weights_after: dict[str, Any]
     cause: Cause | None
+
+    @property
+    def epoch(self) -> int:
+        """The number of its epoch, counted from 1."""
+        return int(self.steps[-1]["epoch"])
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of the whole batch; None if the step shows none."""
+        loss: float | None = self.steps[-1]["loss"]
+        return loss
 
     def to_frame(self, table: str = "rows") -> pandas.DataFrame:
         """A table as a data frame.

@@ -104,11 +104,11 @@ def validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(load_schema(name))
 
 
-def validate(name: str, document: object, error: type[TfdistrError] = ArgumentError) -> None:
+def validate(name: str, document: object) -> None:
     """Check that a document is valid and in its normal form. An error names the field, its value, a fix."""
     found = next(validator(name).iter_errors(document), None)
     if found is not None:
-        raise refusal(found, load_schema(name)["title"], error)
+        raise refusal(found, load_schema(name)["title"], ArgumentError)
 
 
 def normalise(name: str, document: object) -> Any:
@@ -132,10 +132,6 @@ def read(name: str, document: object) -> Any:
 
     Args:
         document: The document as JSON text, or as ``json.loads()`` returns it.
-
-    Raises:
-        ArgumentError: It is not JSON, or a rule of the schema is broken. The message names the field, its
-            value, and the fix.
     """
     if isinstance(document, str | bytes):
         document = _parsed(name, document)
@@ -144,7 +140,7 @@ def read(name: str, document: object) -> Any:
     return normal
 
 
-def _parsed(name: str, text: str | bytes) -> Any:
+def _parsed(name: str, text: str | bytes) -> object:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:  # also bytes that are not text

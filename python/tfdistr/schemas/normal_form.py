@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 
-_NOTHING: tuple[Any, ...] = (None, {}, [], "NA")
+_NOTHING: tuple[object, ...] = (None, {}, [], "NA")
 _WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
 _NUMBER = re.compile(r"(-?[0-9.]+([eE][-+]?[0-9]+)?|nan|-?inf)\Z", re.IGNORECASE)
 #: The types of a number that need not be finite.
@@ -81,14 +81,14 @@ def _number(text: str, *, whole: bool) -> Any:
     return text if whole or not _NUMBER.match(text) else _float(text)
 
 
-def _float(text: str) -> Any:
+def _float(text: str) -> object:
     try:
         return float(text)
     except ValueError:  # such as "1.2.3"
         return text
 
 
-def _members(validator: Draft202012Validator, members: dict[str, Any], schema: Any) -> dict[str, Any]:
+def _members(validator: Draft202012Validator, members: dict[str, Any], schema: Any) -> dict[str, object]:
     known = schema.get("properties", {})
     others = schema.get("additionalProperties", {})
     required = schema.get("required", ())
@@ -117,7 +117,7 @@ def _types(validator: Draft202012Validator, schema: Any) -> list[str]:
     return types if isinstance(types, list) else [types]
 
 
-def _items(validator: Draft202012Validator, items: list[Any], schema: Any) -> Any:
+def _items(validator: Draft202012Validator, items: list[Any], schema: Any) -> object:
     first, others = schema.get("prefixItems", []), schema.get("items", {})
     rules = [*first, *[others] * (len(items) - len(first))]
     normal = [normal_form(validator, item, rule) for item, rule in zip(items, rules, strict=False)]

@@ -168,10 +168,10 @@ class Patience:
             )
 
 
-def answers(address: str, timeout: float = 1.0) -> bool:
+def answers(address: str) -> bool:
     """Return whether a process listens at an address "host:port"."""
     host, port = split_address(address)
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
         return True
     return False
 

@@ -22,7 +22,7 @@ log = logging.getLogger("tfdistr")
 _ROW = 1024
 
 
-class Difference(NamedTuple):
+class Disagreement(NamedTuple):
     """The first variable whose values differ from the chief's.
 
     Attributes:
@@ -82,14 +82,14 @@ class Agreement:
         unique = {id(variable): variable for variable in found}.values()
         return [(v.path, self._extended.local_variable(v.value)) for v in unique if not _is_local(v.value)]
 
-    def _first_difference(self) -> Difference | None:
+    def _first_difference(self) -> Disagreement | None:
         """Compare this worker's values with the chief's, variable by variable."""
         collectives = self._extended.collectives
         assert collectives is not None
         named = self._variables()
         own = np.array([_checksum(_bytes(v.read_value()), 0) for _, v in named], np.int64)
         each = collectives.all_gather(tf.constant(own[np.newaxis]), 0).numpy()
-        first: Difference | None = None
+        first: Disagreement | None = None
         is_rounding = True
         for number in np.flatnonzero((each != each[0]).any(0)):
             name, variable = named[number]
@@ -100,10 +100,10 @@ class Agreement:
             worker = int(sizes.argmax())
             is_rounding = is_rounding and bool(sizes[worker] <= _rounding(variable.dtype))
             if sizes[worker] and (first is None or (first.is_rounding and not is_rounding)):
-                first = Difference(name, worker, float(sizes[worker]), is_rounding)
+                first = Disagreement(name, worker, float(sizes[worker]), is_rounding)
         return first
 
-    def _error(self, found: Difference, when: str) -> JobMismatchError:
+    def _error(self, found: Disagreement, when: str) -> JobMismatchError:
         alone = f" Not all workers run these callbacks: {', '.join(self._alone)}." if self._alone else ""
         return JobMismatchError(
             "The workers no longer have the same model.",
@@ -117,9 +117,10 @@ class Agreement:
 
 def check_agreement(extended: OneReplica | None, when: str) -> None:
     """Check that all workers have the same model in the running training. All workers must call it."""
-    agreement: Agreement | None = extended.agreement if extended else None
-    if extended is not None and agreement is not None:
-        table = extended.same_calls.meet("a checkpoint", agreement.checksum())
+    checks = extended.checks if extended and extended.collectives is not None else None
+    if checks is not None and checks.agreement is not None:
+        agreement: Agreement = checks.agreement
+        table = checks.calls.meet("a checkpoint", agreement.checksum())
         agreement.check(table[:, 0].tolist(), when)
 
 
@@ -129,7 +130,7 @@ def _is_local(value: Any) -> bool:
     return distributed and value.synchronization == tf.VariableSynchronization.ON_READ
 
 
-def _bytes(value: tf.Tensor) -> np.ndarray[Any, Any]:
+def _bytes(value: tf.Tensor) -> np.ndarray:
     """Return the bytes of a tensor, without a copy where Python knows its type."""
     try:
         return np.frombuffer(memoryview(value), np.uint8)
@@ -137,13 +138,13 @@ def _bytes(value: tf.Tensor) -> np.ndarray[Any, Any]:
         return np.asarray(value).reshape(-1).view(np.uint8)
 
 
-def _checksum(content: np.ndarray[Any, Any], start: int) -> int:
+def _checksum(content: np.ndarray, start: int) -> int:
     whole = content.size // (8 * _ROW) * 8 * _ROW
     rows = content[:whole].view(np.uint64).reshape(-1, _ROW)
     return zlib.crc32(content[whole:].data, zlib.crc32(np.add.reduce(rows).data, start))
 
 
-def _difference(own: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+def _difference(own: np.ndarray, other: np.ndarray) -> float:
     """Return the largest difference as a part of the largest value; infinite if only one is finite."""
     a, b = np.asarray(own, np.float64), np.asarray(other, np.float64)
     unlike = ~((a == b) | (np.isnan(a) & np.isnan(b)))

@@ -16,7 +16,7 @@ from tfdistr.strategies.exact.exchange import check_no_strange_optimizer
 _ROWS = 2
 
 
-def has_known_shapes(element_spec: Any) -> bool:
+def has_known_shapes(element_spec: object) -> bool:
     """Return whether only the number of rows of a batch is unknown, and no other dimension."""
     return all(
         isinstance(part, tf.TensorSpec) and part.shape.rank and None not in part.shape[1:].as_list()
@@ -24,7 +24,7 @@ def has_known_shapes(element_spec: Any) -> bool:
     )
 
 
-def batch_of_zeros(element_spec: Any, model: keras.Model | None) -> Any:
+def batch_of_zeros(element_spec: object, model: keras.Model | None) -> Any:
     """Make a batch of zeros for a model. The shapes of the batch must be known."""
     inputs = getattr(model, "inputs", None) or ()
     fixed = next((tensor.shape[0] for tensor in inputs if tensor.shape[0]), None)  # Input(batch_shape=...)
@@ -38,11 +38,15 @@ class WithoutFirstLook:
 
     Args:
         dataset: Batches whose shapes are known.
-        model: The model that Keras builds.
         distributed: The same batches for the replicas of a strategy; by default the dataset itself.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, model: keras.Model, distributed: Any = None) -> None:
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        model: keras.Model,
+        distributed: tf.distribute.DistributedDataset | None = None,
+    ) -> None:
         self._dataset, self._model = dataset, model
         self._distributed = dataset if distributed is None else distributed
 
@@ -72,22 +76,22 @@ def build(
     _build(model, batch, optimizer=optimizer, training=training)
 
 
-def _build(model: keras.Model, batch: Any, *, optimizer: bool, training: bool) -> None:
+def _build(model: keras.Model, batch: object, *, optimizer: bool, training: bool) -> None:
     called = has_call(model) and _build_by_call(model, batch, training=training)
     build_by_step(model, batch, training=training, optimizers=optimizer, called=called)
     if called and optimizer:  # last: it trains all weights
         with model.distribute_strategy.scope():
-            tf_internals.build(model, batch)
+            tf_internals.build_by_keras(model, batch)
 
 
-def _build_by_call(model: keras.Model, batch: Any, *, training: bool) -> bool:
+def _build_by_call(model: keras.Model, batch: object, *, training: bool) -> bool:
     """Build a model by a call with the inputs of a batch; return False if only its own step can call it.
 
     Keras's call has ``x`` alone. A step may call the model with the whole batch, such as three images.
     """
     try:
         with tf_internals.overridden(model, "optimizer", None), model.distribute_strategy.scope():
-            tf_internals.build(model, batch)
+            tf_internals.build_by_keras(model, batch)
     except Exception:
         if not tf_internals.overrides(model, "train_step" if training else "test_step"):
             raise
@@ -105,7 +109,7 @@ def let_keras_build(model: keras.Model) -> None:
     if not any(tf_internals.overrides(model, name) for name in ("train_step", "test_step", "compute_loss")):
         return
 
-    def by_step(batch: Any) -> None:
+    def by_step(batch: object) -> None:
         call = tf_internals.keras_call()
         _build(model, batch, optimizer=True, training=call is None or call.method == "fit")
 
@@ -114,7 +118,7 @@ def let_keras_build(model: keras.Model) -> None:
 
 def build_by_step(
     model: keras.Model,
-    batch: Any,
+    batch: object,
     *,
     training: bool = True,
     optimizers: bool = True,
@@ -148,7 +152,7 @@ def build_by_step(
         model.built = True
 
 
-def _trace_again(model: keras.Model, name: str, batch: Any) -> dict[int, list[Any]]:
+def _trace_again(model: keras.Model, name: str, batch: object) -> dict[int, list[Any]]:
     """Trace a step; trace it again if the first trace has failed because it created weights.
 
     A tape has no gradients of weights that its own trace has created.

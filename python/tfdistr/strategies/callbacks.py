@@ -141,12 +141,12 @@ def coordinate(
     last: Callback
     if training:
         agreement = Agreement(extended, callbacks.model, _not_everywhere(peers))
-        if not extended.same_calls.within_hook:
-            extended.agreement = agreement
+        if not extended.checks.calls.within_hook:
+            extended.checks.agreement = agreement
         last = _Together(extended, agreement, hooks, by_batch)
     else:
-        last = HookEnd(hooks, lambda hook, *_: extended.same_calls.end(hook))
-    extended.same_calls.record(callbacks, hooks)
+        last = HookEnd(hooks, lambda hook, *_: extended.checks.calls.end(hook))
+    extended.checks.calls.record(callbacks, hooks)
     _insert(callbacks, len(listed), last)
 
 
@@ -175,7 +175,7 @@ class _ChiefOnly(Callback):  # type: ignore[misc]
         """Call a method of the callback, if this is the chief."""
         metrics = {}
         if self._known and "batch" not in hook and _overrides(self.callback, hook):
-            self._extended.same_calls.before(f"{hook}() of {type(self.callback).__name__}")
+            self._extended.checks.calls.before(f"{hook}() of {type(self.callback).__name__}")
             metrics = self._extended.read_together(self.model.metrics_variables)
         if self._extended.is_chief:
             with self._extended.within(local_only=True, sums=metrics or self._extended.step.sums):
@@ -258,16 +258,16 @@ class _Together(HookEnd):
         self._deciding = deciding
 
     def _at_hook(self, hook: str, *arguments: Any) -> None:
-        same_calls, watch = self._extended.same_calls, self._extended.watch
+        checks = self._extended.checks
         if hook not in self._deciding:
-            same_calls.end(hook)
+            checks.calls.end(hook)
             return
         numbers = [int(self.model.stop_training)]
         if hook == "on_epoch_end":  # one exchange for all
             epoch, logs = arguments
-            numbers += [self._agreement.checksum(), *watch.numbers(logs or {})]
-        table = same_calls.end(hook, *numbers)
+            numbers += [self._agreement.checksum(), *checks.loss.numbers(logs or {})]
+        table = checks.calls.end(hook, *numbers)
         self.model.stop_training = bool(table[:, 0].any())
         if hook == "on_epoch_end":
             self._agreement.check(table[:, 1].tolist(), f"after epoch {epoch + 1}")
-            watch.report(table[:, 2:])
+            checks.loss.report(table[:, 2:])

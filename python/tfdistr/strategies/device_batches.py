@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -16,15 +15,18 @@ class DeviceBatches(tf.distribute.DistributedDataset):  # type: ignore[misc]
     batches on the host.
 
     Args:
-        distribute: Makes TensorFlow's distributed dataset, with options.
         options: The ``tf.distribute.InputOptions``; None for the default.
     """
 
-    def __init__(self, distribute: Callable[[Any], Any], options: Any) -> None:
+    def __init__(
+        self,
+        distribute: Callable[[tf.distribute.InputOptions], tf.distribute.DistributedDataset],
+        options: tf.distribute.InputOptions | None,
+    ) -> None:
         self._distribute, self._options = distribute, options
         self._fetched = distribute(options)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         if not tf.inside_function():
             return iter(self._fetched)
         options = self._options or tf.distribute.InputOptions()
@@ -32,12 +34,12 @@ class DeviceBatches(tf.distribute.DistributedDataset):  # type: ignore[misc]
             batches = self._distribute(options._replace(experimental_fetch_to_device=False))
         return iter(batches)
 
-    def reduce(self, initial_state: Any, reduce_func: Callable[..., Any]) -> Any:
+    def reduce(self, initial_state: object, reduce_func: Callable[..., object]) -> object:
         """Run a ``for`` loop of a ``tf.function``, which always uses all batches."""
         return self._fetched.reduce(initial_state, reduce_func)
 
     @property
-    def element_spec(self) -> Any:
+    def element_spec(self) -> tf.TypeSpec:
         """The shapes and types of a batch."""
         return self._fetched.element_spec
 

@@ -95,15 +95,8 @@ def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_time
     """Join the other workers, and become an MPI rank with them or prepare the start of the servers.
 
     Args:
-        resolver: Describes the cluster and this worker's task.
         exchange: The backend options. "auto" is MPI if all workers can be ranks of one MPI job.
         start_timeout: Seconds within which every worker must have joined.
-        heartbeat_timeout: Seconds without a heartbeat after which a worker counts as lost.
-
-    Raises:
-        ClusterStartError: TensorFlow is already in use, the port is not available, workers are missing, or
-            they cannot be ranks, and ``exchange`` asks for MPI.
-        JobMismatchError: The workers have different addresses, or different versions of packages.
     """
     training = training_jobs(resolver)
     if not training or resolver.task_type not in training:

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.comparison import agree, describe_call, describe_model, describe_parts, versions
+from tfdistr.collectives.comparison import agree, describe_call, describe_parts, fields_of_model, versions
 from tfdistr.data.order.shard import common_seeds, in_common_order, is_share, take_rows
 from tfdistr.strategies.backup import resume_data
 from tfdistr.strategies.callbacks import coordinate, keep_quiet, notes
@@ -62,7 +62,7 @@ class KerasCalls:
         vars(model).pop(maker, None)  # from a call that failed before it was ready
         setattr(model, maker, functools.partial(self._make, model, maker, dataset))
 
-    def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: object) -> Any:
+    def _make(self, model: keras.Model, maker: str, dataset: tf.data.Dataset, *args: object) -> object:
         delattr(model, maker)
         call = tf_internals.keras_call()
         if call is not None:  # otherwise train_on_batch() finds the rest of a failed call
@@ -81,7 +81,7 @@ class KerasCalls:
         maker: str,
         dataset: tf.data.Dataset,
         args: Sequence[object],
-    ) -> Any:
+    ) -> object:
         """Check the first batch, and let Keras make its function for the steps."""
         kinds = ["train"] if call.method == "fit" else ["test"]
         if call.method == "fit" and call.variables["validation_data"] is not None:
@@ -100,7 +100,7 @@ class KerasCalls:
         check(functools.cache(look))
         return getattr(model, maker)(*args)
 
-    def _first_rows(self, dataset: tf.data.Dataset) -> Any:
+    def _first_rows(self, dataset: tf.data.Dataset) -> object:
         """Return this worker's rows of the first batch; None if Python code makes batches."""
         if is_share(dataset):
             return tf_internals.peek(dataset)
@@ -128,10 +128,10 @@ class KerasCalls:
         """Make a call ready, whose model is built: compare the workers' ``fields``, arrange the callbacks."""
         extended = self._extended
         assert extended.collectives is not None
-        described = versions() | fields | describe_model(model, element_spec)
+        described = versions() | fields | fields_of_model(model, element_spec)
         described["virtual workers"] = str(extended.virtual.count if extended.virtual else "none")
-        described["learning rates of new optimizers"] = " ".join(extended.given_rates)
-        extended.given_rates.clear()  # the next call compares only new rates
+        described["learning rates of new optimizers"] = " ".join(extended.checks.given_rates)
+        extended.checks.given_rates.clear()  # the next call compares only new rates
         peers = agree(extended.collectives, described, notes(callbacks))
         # Not by `_prepared`, from which a model vanishes at another time on each worker.
         if extended.virtual and not self._machines_compared:
@@ -141,7 +141,7 @@ class KerasCalls:
             resume_data(callbacks)
         coordinate(callbacks, peers, extended, training)
         if training:
-            extended.watch.begin()
+            extended.checks.loss.begin()
             extended.differences.clear()
             extended.layers.begin(model)
         combine_logs(extended, model)
@@ -163,7 +163,7 @@ class KerasCalls:
             save = getattr(model, name)
             setattr(model, name, functools.partial(self._save, save))
 
-    def _save(self, save: Any, *args: Any, **kwargs: Any) -> Any:
+    def _save(self, save: Any, *args: Any, **kwargs: Any) -> object:
         if not self._extended.is_chief:
             return None
         with self._extended.within(local_only=True):
@@ -176,7 +176,7 @@ def _check_with_first_batch(
     """Check with the first batch that Keras's function ``name`` gets: a generator cannot be read twice."""
     function = getattr(model, name)
 
-    def first_call(iterator: Any) -> Any:
+    def first_call(iterator: Any) -> object:
         setattr(model, name, function)
         batch = next(iterator)
         check(lambda: batch, alone=False)  # the generator may be running

@@ -59,7 +59,7 @@ def parse_place(name: object) -> LayerPlace:
     return LayerPlace(Task(job.lower(), int(index or 0)) if job else None, device.upper() if device else None)
 
 
-def count_workers(config: ClusterConfig) -> int:
+def workers_in(config: ClusterConfig) -> int:
     """Return the number of workers of a cluster with a chief."""
     if set(config.jobs) != {"chief", "worker"} or config.task.type != "chief":
         raise ClusterConfigError(
@@ -71,7 +71,7 @@ def count_workers(config: ClusterConfig) -> int:
     return len(config.jobs["worker"])
 
 
-def check_form(placement: object) -> Any:
+def check_form(placement: object) -> object:
     """Check the form of a placement, and return it."""
     if callable(placement) or isinstance(placement, FunctionByName):
         return placement

@@ -37,7 +37,7 @@ def warn_of_means(replicas: int, kind: str, *, is_chief: bool = True) -> Iterato
         yield
         return
     of_tape, of_context = tf.GradientTape.gradient, tf.distribute.ReplicaContext.all_reduce
-    of_means: dict[int, Any] = {}
+    of_means: dict[int, object] = {}
 
     def gradient(
         tape: tf.GradientTape, target: object, sources: object, *args: object, **kwargs: object

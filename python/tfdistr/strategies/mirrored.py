@@ -108,11 +108,13 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
         return super().reduce(reduce_op, value, axis)
 
-    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+    def experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: tf.distribute.InputOptions | None = None
+    ) -> tf.distribute.DistributedDataset:
         """Split each batch of a dataset over the replicas; see ``tf.distribute.Strategy``."""
         call = tf_internals.keras_call()
         if self.num_replicas_in_sync > 1:
-            check_data(dataset)
+            check_dataset(dataset)
             if call is not None:
                 check_model(call.model)
         if call is None:
@@ -124,11 +126,15 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             return distributed
         return WithoutFirstLook(dataset, call.model, distributed)
 
-    def distribute_datasets_from_function(self, dataset_fn: object, options: object = None) -> Any:
+    def distribute_datasets_from_function(
+        self, dataset_fn: object, options: object = None
+    ) -> tf.distribute.DistributedDataset:
         """Distribute the dataset that a function makes; see ``tf.distribute.Strategy``."""
         return self._batches(super().distribute_datasets_from_function, dataset_fn, options)
 
-    def _batches(self, distribute: Callable[..., object], data: object, options: object) -> Any:
+    def _batches(
+        self, distribute: Callable[..., object], data: object, options: object
+    ) -> tf.distribute.DistributedDataset:
         if self.num_replicas_in_sync == 1:
             return distribute(data, options)
         return DeviceBatches(functools.partial(distribute, data), options)
@@ -153,7 +159,7 @@ class MirroredStrategy(OneProcessStrategy, tf.distribute.MirroredStrategy):  # t
             return flat_logs(super().run(step, args=args, kwargs=kwargs, options=options))
 
 
-def check_data(dataset: tf.data.Dataset) -> None:
+def check_dataset(dataset: tf.data.Dataset) -> None:
     """Refuse data that TensorFlow cannot split over the devices of a process."""
     if any(isinstance(part, tf.SparseTensorSpec) for part in tf.nest.flatten(dataset.element_spec)):
         raise DataShardError(
@@ -238,10 +244,6 @@ class _Replicas(tf_internals.MirroredExtended):
     @contextlib.contextmanager
     def exact_steps(self, model: keras.Model, data: object) -> Iterator[Callable[[Any], Any]]:
         """Run steps of the replicas that add up to the step on the whole batch.
-
-        Args:
-            model: The model whose step it is.
-            data: The replicas' batches.
 
         Yields:
             A context for the step of a replica: it takes the replica's batch, and gives the batch to use.
@@ -338,9 +340,6 @@ def local_devices(argument: str, names: object) -> list[str]:
         names: A device or several, in the forms that TensorFlow takes: "gpu:0", "/device:GPU:0",
             "/job:localhost/replica:0/task:0/device:GPU:0", "GPU" (the first one) and
             ``tf.config.LogicalDevice``.
-
-    Raises:
-        ArgumentError: A device does not exist, or is named twice.
     """
     there = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     given = list(names) if isinstance(names, list | tuple) else [names]

@@ -28,8 +28,8 @@ from tfdistr.strategies.layer_placement import (
     check_form,
     check_placement,
     check_task,
-    count_workers,
     parse_place,
+    workers_in,
 )
 from tfdistr.strategies.worker_strategy import OneProcessStrategy
 from tfdistr.strategies.xla import compile_between_exchanges, marked
@@ -74,7 +74,7 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
 
     def __init__(self, placement: Placement, start_timeout: float = 300.0) -> None:
         config = cluster_from_env()
-        self._workers = None if config is None else count_workers(config)
+        self._workers = None if config is None else workers_in(config)
         check_placement(check_form(placement), self._workers)
         if config is not None:
             _join(config, start_timeout)
@@ -233,11 +233,11 @@ def _compute_at_variables(model: keras.Model) -> None:
     update, scale_loss, apply = inner.update_step, optimizer.scale_loss, optimizer.apply
     losses: list[tf.Tensor] = []
 
-    def update_there(gradient: object, variable: object, *args: object) -> Any:
+    def update_there(gradient: object, variable: object, *args: object) -> object:
         with tf.device(tf_internals.device_of(variable)):
             return update(gradient, variable, *args)
 
-    def keep_loss(loss: object) -> Any:
+    def keep_loss(loss: object) -> object:
         scaled = scale_loss(loss)
         if tf.executing_eagerly():
             return scaled

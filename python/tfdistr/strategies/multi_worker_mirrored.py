@@ -40,7 +40,7 @@ from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.join import Joined, join_cluster, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.mean_loss import warn_of_means
-from tfdistr.strategies.outside_scope import trained_alone, watch
+from tfdistr.strategies.outside_scope import guard_scope, trained_alone
 from tfdistr.strategies.rank import note_strategy
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.strategies.virtual.global_step import VirtualWorkers, run_virtual_workers
@@ -143,7 +143,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         #: The addresses of the workers, in order; none with MPI's launcher.
         self.tasks = joined.tasks
         # The logs of Keras's last step that have rows. A log would keep the graph of the step.
-        self._logs: list[weakref.ref[Any]] = []
+        self._logs: list[weakref.ref[tf.Tensor]] = []
         self._make_replica(joined, exchange, start_timeout)
         extended = self.extended
         self._communication = self._choose(exchange.communication, until, in_order=count is not None)
@@ -158,7 +158,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         #: Whether anything ran under this strategy, and whether it has left its peers.
         self.used = self.left = False
         if extended.num_workers > 1:
-            watch(self)
+            guard_scope(self)
             at_exit.register(self.leave)
             at_exit.register(self._check_used)
 
@@ -245,7 +245,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
     def variables_beside(self) -> Sequence[tf.Variable]:
         """Variables outside the model that a checkpoint must have."""
-        return self.extended.watch.variables if self.extended.collectives is not None else ()
+        return self.extended.checks.loss.variables if self.extended.collectives is not None else ()
 
     @property
     def num_workers(self) -> int:
@@ -288,7 +288,7 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             args, kwargs = given.args, given.kwargs
             keras_step = keras_step if args else None
         if extended.collectives is not None and keras_step is not None and fn.__name__ == "train_step":
-            extended.watch.inputs.see(tf.nest.map_structure(extended.local, args[0]))
+            extended.checks.loss.inputs.see(tf.nest.map_structure(extended.local, args[0]))
         if extended.virtual:
             return run_virtual_workers(extended, fn, args, kwargs)
         predicting = None if keras_step else tf_internals.keras_prediction(fn)
@@ -307,10 +307,10 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
 
         if keras_step is None:
             with marked(predicting):
-                return predict_exactly(extended, collectives, predicting, fn, data, run)
+                return predict_exactly(extended, predicting, fn, data, run)
         model, fn = keras_step
         with extended.layers.noted(model), marked(model):
-            logs = run_exactly(extended, collectives, model, fn, data, run)
+            logs = run_exactly(extended, model, fn, data, run)
         self._logs = [weakref.ref(log) for log in tf.nest.flatten(logs) if not _is_number(log)]
         return logs
 

@@ -14,6 +14,7 @@ import weakref
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
@@ -25,11 +26,11 @@ _FIX = (
 )
 
 #: The last strategy for several workers that is in use.
-_in_use: list[weakref.ref[Any]] = []
+_in_use: list[weakref.ref[tf.distribute.Strategy]] = []
 _guarded: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 
 
-def watch(strategy: object) -> None:
+def guard_scope(strategy: object) -> None:
     """Refuse to train models that are compiled from now on without a scope, while ``strategy`` is in use."""
     if not _in_use:
         tf_internals.on_new_variable(_guard_compiled)
@@ -38,14 +39,14 @@ def watch(strategy: object) -> None:
 
 def _guard_compiled() -> None:
     found = tf_internals.compiling()
-    if found is None or tf_internals.strategy_of(found[0]) is not None or found[0] in _guarded:
+    if found is None or tf_internals.strategy_of_model(found[0]) is not None or found[0] in _guarded:
         return
     model, line = found
     _guarded.add(model)
     setattr(model, _MAKER, functools.partial(_refuse_training, weakref.ref(model), line))
 
 
-def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: object) -> Any:
+def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: object) -> object:
     strategy, kept = _in_use[0](), model()
     if strategy is not None and not strategy.left:
         raise _outside(kept, strategy, f"compiled at {line}" if line else "compiled")
@@ -56,7 +57,7 @@ def _refuse_training(model: weakref.ref[keras.Model], line: str | None, *args: o
 
 def check_made_inside(model: keras.Model, strategy: object, *, training: bool) -> None:
     """Refuse a model for a call under ``strategy`` if it, or a part of it, was made without its scope."""
-    if tf_internals.strategy_of(model) is None and training:
+    if tf_internals.strategy_of_model(model) is None and training:
         raise _outside(model, strategy, "made")
     strangers = tf_internals.strangers(model, strategy, training=training)
     if strangers:
@@ -82,7 +83,7 @@ def trained_alone() -> ArgumentError | None:
     if "keras" not in sys.modules:
         return None
     models = [found for found in gc.get_objects() if issubclass(type(found), keras.Model)]
-    alone = [m for m in models if tf_internals.strategy_of(m) is None and tf_internals.was_trained(m)]
+    alone = [m for m in models if tf_internals.strategy_of_model(m) is None and tf_internals.was_trained(m)]
     if not alone:
         return None
     return ArgumentError(

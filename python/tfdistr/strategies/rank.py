@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfdistr.collectives.mpi.world import launched_by_mpi
 from tfdistr.errors import ClusterConfigError
@@ -24,6 +24,9 @@ from tfdistr.rendezvous.config import cluster_from_env
 from tfdistr.rendezvous.launcher_ranks import launcher_of, ranks
 from tfdistr.rendezvous.pods import place_in_job
 from tfdistr.rendezvous.slurm_step import place_in_step
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class Rank(NamedTuple):
@@ -42,7 +45,7 @@ class Rank(NamedTuple):
     by: str
 
 
-_own_strategy: list[weakref.ref[Any]] = []
+_own_strategy: list[weakref.ref[tf.distribute.Strategy]] = []
 
 
 def is_chief() -> bool:
@@ -112,12 +115,12 @@ def note_strategy(strategy: object) -> None:
     _own_strategy[:] = [weakref.ref(strategy)]
 
 
-def _in_scope() -> Any:
+def _in_scope() -> tf.distribute.Strategy | None:
     tf = sys.modules.get("tensorflow")  # without the import there is no scope
     return tf.distribute.get_strategy() if tf is not None else None
 
 
-def _of_strategy(strategy: Any, by: str) -> Rank | None:
+def _of_strategy(strategy: tf.distribute.Strategy, by: str) -> Rank | None:
     """Return the rank that a tfdistr strategy knows; None for TensorFlow's own strategies."""
     if getattr(strategy, "is_chief", None) is None:
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import keras
 import numpy as np
@@ -58,7 +57,7 @@ class SameCalls:
 
         return recorded
 
-    def end(self, hook: str, *numbers: int) -> np.ndarray[Any, Any]:
+    def end(self, hook: str, *numbers: int) -> np.ndarray:
         """Check that all workers are at the end of a hook; see ``meet``."""
         return self.meet(f"the end of {hook}()", *numbers)
 
@@ -67,19 +66,16 @@ class SameCalls:
         if self.within_hook:
             self.meet(call)
 
-    def meet(self, place: str, *numbers: int) -> np.ndarray[Any, Any]:
+    def meet(self, place: str, *numbers: int) -> np.ndarray:
         """Check that all workers are at the same place, and exchange some numbers.
 
         Returns:
             The numbers of each worker, one row for each.
-
-        Raises:
-            JobMismatchError: A worker is at another place. All workers raise it.
         """
         own = np.zeros((self._collectives.num_workers, 1 + _NUMBERS), np.int64)
         own[self._collectives.index, : 1 + len(numbers)] = zlib.crc32(place.encode()), *numbers
         (total,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(own)])
-        table: np.ndarray[Any, Any] = total.numpy()
+        table: np.ndarray = total.numpy()
         if (table[:, 0] != table[0, 0]).any():
             raise _different(self._collectives.exchange(place))
         return table[:, 1:]
@@ -118,8 +114,4 @@ class HookEnd(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, hooks: Iterable[str], at_hook: Callable[..., object]) -> None:
         super().__init__()
         for hook in hooks:
-            setattr(self, hook, _caller(at_hook, hook))
-
-
-def _caller(at_hook: Callable[..., object], hook: str) -> Callable[..., object]:
-    return lambda *arguments, **_: at_hook(hook, *arguments)
+            setattr(self, hook, lambda *arguments, hook=hook, **_: at_hook(hook, *arguments))

@@ -55,6 +55,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from tfdistr.schemas.events import Event
 from tfdistr.schemas.normal_form import as_json
 from tfdistr.utils.disk import REFUSES
 from tfdistr.utils.log_tail import Tail
@@ -92,8 +93,6 @@ LONGEST = 10_000
 #: Events that are dropped when the disk is full: nobody waits for them.
 _MAY_MISS = ("epoch_begin", "batch", "epoch_end", "warning", "note")
 _RESERVED = 2**17  # bytes: some messages and tracebacks of the greatest length
-#: An event, with its fields.
-Event = dict[str, Any]
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
@@ -102,7 +101,7 @@ def events_path(run_dir: str | os.PathLike[str], index: int) -> Path:
     return Path(run_dir) / "workers" / str(index) / "events.jsonl"
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a text of at most about ``LONGEST`` characters: the start and the end of a longer one."""
     if len(text) <= LONGEST:
         return text
@@ -155,7 +154,7 @@ class EventWriter:
             **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
                 a value without a form in JSON becomes text. Long texts are cut.
         """
-        texts = {name: cut(value) for name, value in fields.items() if isinstance(value, str)}
+        texts = {name: shorten(value) for name, value in fields.items() if isinstance(value, str)}
         line = _line(kind, as_json({**fields, **texts}))
         if self._append(line):
             return
@@ -258,17 +257,19 @@ def _clock(given: Any, worker: int, now: float) -> tuple[str, float]:
 
 def _read(line: str) -> Event | None:
     try:
-        event = json.loads(line)
+        read = json.loads(line)
     except ValueError:
         return None  # half a line, from a worker whose disk was full
-    if not isinstance(event, dict) or "event" not in event or "time" not in event:
+    is_event = isinstance(read, dict) and {"event", "time"} <= read.keys()
+    if not is_event:
         return None
+    event: Event = read
     if "metrics" in event:
         event["metrics"] = _numbers(event["metrics"])
     return event
 
 
-def _numbers(value: object) -> Any:
+def _numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _numbers(item) for name, item in value.items()}
     if isinstance(value, list):

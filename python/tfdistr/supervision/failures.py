@@ -10,7 +10,7 @@ from enum import IntEnum
 from tfdistr.clusters.worker_process import Worker
 from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.protocol import PORT_IN_USE
-from tfdistr.supervision.events import Event
+from tfdistr.schemas.events import Event
 from tfdistr.supervision.reporting import calls_of_r
 from tfdistr.utils.disk import RESUME, is_full
 from tfdistr.utils.gpus import fix_for_gpu
@@ -22,7 +22,7 @@ _NCCL, _NCCL_LINES = " NCCL WARN ", 3
 _FIRST_HAND = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
-class Cause(IntEnum):
+class FailureKind(IntEnum):
     """The kind of a failure. A lower kind is more likely the root cause, from which the others followed."""
 
     OWN = 0  # the worker's own error, or a signal that the failure of a peer does not cause
@@ -43,29 +43,31 @@ class Failure:
 
     worker: int
     order: int
-    cause: Cause
+    cause: FailureKind
     event: Event | None = None
     exit_code: int | None = None
     silence: float | None = None
 
     @classmethod
     def reported(cls, event: Event, order: int, exit_code: int | None) -> Failure:
-        cause = Cause.PEER if event.get("peer") else Cause.OWN
-        return cls(event["worker"], order, cause, event, exit_code)
+        cause = FailureKind.PEER if event.get("peer") else FailureKind.OWN
+        worker = event["worker"]
+        assert worker is not None  # only the launcher has events without one
+        return cls(worker, order, cause, event, exit_code)
 
     @classmethod
     def exited(cls, worker: int, order: int, exit_code: int) -> Failure:
-        cause = Cause.OWN if -exit_code in _FIRST_HAND else Cause.EXIT
+        cause = FailureKind.OWN if -exit_code in _FIRST_HAND else FailureKind.EXIT
         return cls(worker, order, cause, exit_code=exit_code)
 
     @classmethod
     def paused(cls, worker: int, order: int) -> Failure:
         """Return the failure of a worker that a signal has stopped (SIGSTOP), so that its peers lost it."""
-        return cls(worker, order, Cause.OWN)
+        return cls(worker, order, FailureKind.OWN)
 
     @classmethod
     def silent(cls, worker: int, order: int, seconds: float) -> Failure:
-        return cls(worker, order, Cause.OWN, silence=seconds)
+        return cls(worker, order, FailureKind.OWN, silence=seconds)
 
     @property
     def port_in_use(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tfdistr.clusters.cluster import Cluster, Role
+from tfdistr.clusters.cluster import Cluster, ProcessRole
 from tfdistr.clusters.guard import HEARTBEAT
 from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
@@ -23,8 +23,9 @@ from tfdistr.errors import (
     WorkerFailedError,
     how_to_resume,
 )
-from tfdistr.supervision.events import Event, EventReader, events_path
-from tfdistr.supervision.failures import Cause, Failure, root_cause, what_ended, worker_failed_error
+from tfdistr.schemas.events import Event
+from tfdistr.supervision.events import EventReader, events_path
+from tfdistr.supervision.failures import Failure, FailureKind, root_cause, what_ended, worker_failed_error
 from tfdistr.utils.disk import writing
 from tfdistr.utils.log_tail import Tail, is_about_cuda
 
@@ -90,7 +91,6 @@ def run_workers(
     """Run one job: start the workers, wait for all of them, leave none behind.
 
     Args:
-        command: The program of a worker and its arguments; `run_dir` and the worker's index are added.
         run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
         on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
         port_retries: How often to restart if another program has taken the port of a worker; the logs
@@ -100,15 +100,6 @@ def run_workers(
 
     Returns:
         One status for each worker, when every process has exited with status 0 after its event "done".
-
-    Raises:
-        WorkerFailedError: If a worker failed. The error is about the root cause, with the traceback of that
-            worker or the end of its output. Its attribute `workers` has the status of all workers.
-        ClusterStartError: If a worker could not be started, or was not ready in time.
-        JobStoppedError: If the workers were preempted, and have saved a checkpoint.
-        CheckpointError: If `run_dir` was removed or renamed meanwhile.
-
-    Other exceptions (KeyboardInterrupt, errors of `on_event`) pass through, after all workers were ended.
     """
     notify: OnEvent = on_event or (lambda event: None)
     attempt = 1
@@ -144,7 +135,7 @@ class _Progress:
         stopped_since: When it was first seen stopped (SIGSTOP); None if it is running.
     """
 
-    role: Role
+    role: ProcessRole
     ready: bool = False
     was_ready: bool = False
     done: bool = False
@@ -253,6 +244,7 @@ class _Attempt:
 
     def _take(self, event: Event) -> None:
         worker, kind = event["worker"], event["event"]
+        assert worker is not None  # the reader knows its worker
         progress = self._progress[worker]
         if kind == "failed" and not self._is_dismissed(worker):
             self._fail(Failure.reported(event, self._order, self._processes[worker].exit_code))
@@ -290,7 +282,7 @@ class _Attempt:
             self._outputs[index] = Tail(process.log)
         progress.ready = False
         reason = f"{progress.role.title} {what_ended(code)}".rstrip(".")
-        fields = {"worker": index, "time": time.time()}
+        fields: Event = {"worker": index, "time": time.time()}
         self._notify({**fields, "event": "replaced", "reason": reason})
         self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
         self._processes[index] = self._cluster.start_again(index, self._run_dir.path)
@@ -317,25 +309,25 @@ class _Attempt:
         if not self._failures:
             self._changed = time.monotonic()
         known = self._failures.get(failure.worker, failure)
-        if known.cause is Cause.EXIT and failure.event:
+        if known.cause is FailureKind.EXIT and failure.event:
             # A worker's report has more details than its exit status, which may arrive first.
             known, failure = replace(failure, order=known.order), known
         self._failures[failure.worker] = replace(known, exit_code=failure.exit_code)
 
     def _await_root_cause(self, waited: float) -> bool:
         root = root_cause(self._failures.values())
-        if root.cause is Cause.PEER and (lost := self._longest_silent()) is not None:
+        if root.cause is FailureKind.PEER and (lost := self._longest_silent()) is not None:
             # Its own report, if there is one, only says that it has lost the others.
             self._failures[lost.index] = Failure.silent(lost.index, self._order, lost.silent_for)
             return False
-        found = root.cause is Cause.OWN or len(self._failures) == len(self._processes)
+        found = root.cause is FailureKind.OWN or len(self._failures) == len(self._processes)
         # The worker may write to its log until it exits.
         if found and (root.exit_code is not None or root.silence is not None):
             return False
         if waited < PATIENCE:
             return True
         for process in self._processes:
-            if root.cause is Cause.PEER and process.is_stopped:
+            if root.cause is FailureKind.PEER and process.is_stopped:
                 self._fail(Failure.paused(process.index, self._order))
         return False
 
@@ -404,7 +396,7 @@ class _Attempt:
 
     def error(self, root: Failure, attempts: int) -> Exception:
         process = self._processes[root.worker]
-        if root.cause is not Cause.OWN and (launch_error := process.launch_error()):
+        if root.cause is not FailureKind.OWN and (launch_error := process.launch_error()):
             if isinstance(launch_error, WorkerFailedError):
                 launch_error.workers = self.statuses()
             return _without(launch_error, [p for p in self._processes if not p.pid], self._processes)

@@ -21,7 +21,7 @@ from tfdistr.tf_internals.keras_loading import loading_with, undisturbed_session
 from tfdistr.tf_internals.keras_loop import (
     KerasCall,
     all_layers,
-    build,
+    build_by_keras,
     build_instead,
     call_on_this_thread,
     changes_of_keras_loop,
@@ -95,7 +95,13 @@ from tfdistr.tf_internals.keras_parts import (
     named,
     wrapped_function,
 )
-from tfdistr.tf_internals.keras_scope import compiling, on_new_variable, strangers, strategy_of, was_trained
+from tfdistr.tf_internals.keras_scope import (
+    compiling,
+    on_new_variable,
+    strangers,
+    strategy_of_model,
+    was_trained,
+)
 from tfdistr.tf_internals.keras_states import stateful_layers, states_of_rows
 from tfdistr.tf_internals.keras_step import (
     OverBatch,

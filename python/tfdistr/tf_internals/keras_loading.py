@@ -26,7 +26,7 @@ def loading_with(before_weights: Callable[[keras.Model, Any], None]) -> Iterator
     """
     make = saving_lib.deserialize_keras_object
 
-    def make_and_prepare(config: Any, custom_objects: Any = None, **kwargs: Any) -> Any:
+    def make_and_prepare(config: Any, custom_objects: Any = None, **kwargs: Any) -> object:
         model = make({**config, "compile_config": None}, custom_objects, **kwargs)
         with keras.saving.custom_object_scope(custom_objects or {}):
             before_weights(model, config.get("compile_config"))

@@ -112,7 +112,7 @@ def keras_is_symbolic() -> bool:
     return bool(_in_symbolic_scope())
 
 
-def build(model: keras.Model, batch: object) -> None:
+def build_by_keras(model: keras.Model, batch: object) -> None:
     """Make the variables of a model, its metrics and its optimizer from the shapes of a batch."""
     type(model)._symbolic_build(model, data_batch=batch)  # not what ``build_instead`` hides it by
 
@@ -170,7 +170,7 @@ def metrics_or_logs(model: keras.Model, logs: object) -> dict[str, Any]:
     return dict(model._get_metrics_result_or_logs(logs))
 
 
-def reduce_step_logs(model: keras.Model, reduce: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def reduce_step_logs(model: keras.Model, reduce: Callable[[dict[str, Any]], dict[str, object]]) -> None:
     """Make ``fit`` and ``evaluate`` of a model replace its last logs by ``reduce(logs)``, if it shows these.
 
     Keras shows the values of metrics instead, unless a step of the user has other logs. An attribute of the

@@ -17,7 +17,7 @@ from tfdistr.tf_internals.keras_step import overridden
 from tfdistr.tf_internals.runtime import device_of
 
 #: A function ``apply(gradients, variables)`` that changes the weights with summed gradients.
-Apply = Callable[[Sequence[Any], Any], Any]
+Apply = Callable[[Sequence[Any], Any], object]
 
 
 def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
@@ -128,7 +128,7 @@ class _Hooks:
             return self._apply_of(grads, trainable_variables)
         return self._apply(self._optimizer, as_tensors(grads), trainable_variables, self._apply_of)
 
-    def _of_sums(self, gradients: Sequence[Any], variables: Any) -> Any:
+    def _of_sums(self, gradients: Sequence[Any], variables: Any) -> object:
         self._within.apply_gradients = True
         try:
             return self._apply_gradients_of(list(zip(gradients, variables, strict=True)))
@@ -136,7 +136,7 @@ class _Hooks:
             self._within.apply_gradients = False
 
 
-def as_tensors(gradients: Sequence[object]) -> list[Any]:
+def as_tensors(gradients: Sequence[object]) -> list[tf.Tensor]:
     """Return gradients, of which those that a step has kept in variables are read."""
     kept = (tf.Variable, keras.Variable)
     return [tf.convert_to_tensor(g) if isinstance(g, kept) else g for g in gradients]
@@ -144,7 +144,7 @@ def as_tensors(gradients: Sequence[object]) -> list[Any]:
 
 def apply_sums(
     optimizer: keras.optimizers.Optimizer, own: Apply, gradients: Sequence[object], variables: object
-) -> Any:
+) -> object:
     """Change the weights with ``own`` and gradients that are already summed over the replicas."""
     with _summed(optimizer):
         return own(gradients, variables)
@@ -194,7 +194,7 @@ def row_lookups(model: keras.Model) -> Iterator[None]:
         yield
 
 
-def _by_rows(layer: keras.layers.Embedding) -> Callable[[Any], Any]:
+def _by_rows(layer: keras.layers.Embedding) -> Callable[[Any], object]:
     keras_call = layer.call
 
     def call(inputs: Any) -> Any:
@@ -238,7 +238,6 @@ def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[N
     such as the learning rate and the factor of ``global_clipnorm``. Then the rounding differs.
 
     Args:
-        model: A compiled model of one replica.
         after_all_gradients: For a worker without peers. A worker with peers was slower with it.
     """
     optimizer = getattr(model, "optimizer", None)
@@ -254,10 +253,10 @@ def fewer_passes(model: keras.Model, *, after_all_gradients: bool) -> Iterator[N
         yield
 
 
-def _together(apply: Callable[..., object]) -> Callable[..., Any]:
+def _together(apply: Callable[..., object]) -> Callable[..., object]:
     """Wrap an optimizer's ``apply`` so that it starts only when all gradients exist."""
 
-    def apply_together(grads: Sequence[object], *args: object, **kwargs: object) -> Any:
+    def apply_together(grads: Sequence[object], *args: object, **kwargs: object) -> object:
         grads = as_tensors(grads)
         if any(grad is not None for grad in grads):
             grads = tf.tuple(grads)

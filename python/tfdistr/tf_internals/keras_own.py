@@ -35,7 +35,7 @@ def function_of_r(model: keras.Model) -> str | None:
     return next((name for name, part in parts if _calls_r(part)), None)
 
 
-def _with_places(name: str, parts: object) -> Iterator[tuple[str, Any]]:
+def _with_places(name: str, parts: object) -> Iterator[tuple[str, object]]:
     return ((name, part) for part in tf.nest.flatten(parts))
 
 
@@ -82,8 +82,8 @@ def silent_batch_statistics(model: keras.Model, *, synchronized: bool = True) ->
         yield
 
 
-def _in_inference(call: Any) -> Any:
-    def in_inference(inputs: Any, *_: Any, mask: Any = None, **__: Any) -> Any:
+def _in_inference(call: Any) -> object:
+    def in_inference(inputs: Any, *_: Any, mask: Any = None, **__: Any) -> object:
         return call(inputs, training=False, mask=mask)
 
     return in_inference
@@ -103,7 +103,7 @@ def observed_batch_statistics(model: keras.Model, used: Callable[[keras.Layer], 
         yield
 
 
-def _observed(layer: keras.Layer, used: Callable[[keras.Layer], None]) -> Any:
+def _observed(layer: keras.Layer, used: Callable[[keras.Layer], None]) -> object:
     own = layer.call
 
     def call(inputs: object, *args: object, **kwargs: object) -> Any:
@@ -155,7 +155,7 @@ def _running(running: list[keras.Layer], layer: keras.Layer) -> Any:
     return call
 
 
-def variables_of(model: keras.Model) -> list[Any]:
+def variables_of(model: keras.Model) -> list[keras.Variable]:
     """Return all variables that a step may change: Keras variables, and TensorFlow variables of layers."""
     found = [*model.variables, *model.metrics_variables]
     for layer in (model, *all_layers(model)):
@@ -201,7 +201,7 @@ def flush_events(callback: keras.callbacks.TensorBoard) -> None:
         writer.flush()
 
 
-def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
+def serialized(model: keras.Model) -> tuple[object, list[object]]:
     """Return the description of a model, and the objects and functions that have a name in it.
 
     The description has names only, and for a function not even its module. Keras looks for these names in
@@ -219,7 +219,7 @@ def serialized(model: keras.Model) -> tuple[Any, list[Any]]:
     return described, objects
 
 
-def compile_arguments(model: keras.Model) -> dict[str, Any]:
+def compile_arguments(model: keras.Model) -> dict[str, object]:
     """Return the arguments of Keras's ``compile()``. ``get_compile_config()`` only describes them."""
     return dict(model._compile_config.config) if hasattr(model, "_compile_config") else {}
 

@@ -39,7 +39,7 @@ def input_ranks(layer: keras.Layer) -> list[set[int]]:
     return [each for each in ranks if each]
 
 
-def given_losses(model: keras.Model) -> list[Any]:
+def given_losses(model: keras.Model) -> list[object]:
     """Return the losses that ``compile`` was given: objects, functions or names."""
     given = getattr(getattr(model, "_compile_loss", None), "_user_loss", None)
     return [loss for loss in keras.tree.flatten(given) if loss is not None]
@@ -58,7 +58,7 @@ def named(kind: str, given: object) -> Any:
     return table.get(given, given) if isinstance(given, str) else given
 
 
-def wrapped_function(part: object) -> tuple[Any, dict[str, Any]]:
+def wrapped_function(part: object) -> tuple[object, dict[str, object]]:
     """Return the function that a loss or a metric of Keras calls, or None, and its other arguments."""
     return getattr(part, "fn", getattr(part, "_fn", None)), getattr(part, "_fn_kwargs", {})
 

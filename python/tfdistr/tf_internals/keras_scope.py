@@ -18,7 +18,7 @@ _COMPILE = inspect.unwrap(keras.Model.compile).__code__
 _LIBRARIES = frozenset(("contextlib", "keras", "rpytools", "tensorflow", "tfdistr"))
 
 
-def strategy_of(model: keras.Model) -> tf.distribute.Strategy | None:
+def strategy_of_model(model: keras.Model) -> tf.distribute.Strategy | None:
     """Return the strategy in whose scope a model was made; None without a scope.
 
     ``Model.distribute_strategy`` falls back to the scope of the call.
@@ -74,7 +74,8 @@ def strangers(model: keras.Model, strategy: tf.distribute.Strategy, *, training:
 
     def strange(part: Any) -> bool:
         values = [variable._value for variable in part.variables]  # `value` may create it
-        return any(isinstance(v, tf.Variable) and not _is_of(v, strategy) for v in values)
+        of = [getattr(v, "_distribute_strategy", None) for v in values if isinstance(v, tf.Variable)]
+        return any(made_in is not strategy for made_in in of)
 
     # Those of compile() are among `model.metrics` only when the model is built.
     metrics = [m for m in (*model.metrics, *given_metrics(model)) if isinstance(m, keras.metrics.Metric)]
@@ -85,14 +86,10 @@ def strangers(model: keras.Model, strategy: tf.distribute.Strategy, *, training:
     return found
 
 
-def _is_of(variable: tf.Variable, strategy: tf.distribute.Strategy) -> bool:
-    return getattr(variable, "_distribute_strategy", None) is strategy
-
-
 def on_new_variable(called: Callable[[], None]) -> None:
     """Call a function whenever this thread creates a variable, from now on."""
 
-    def creator(next_creator: Callable[..., object], **kwargs: object) -> Any:
+    def creator(next_creator: Callable[..., object], **kwargs: object) -> object:
         called()
         return next_creator(**kwargs)
 
@@ -101,4 +98,4 @@ def on_new_variable(called: Callable[[], None]) -> None:
     _ENTERED.append(scope)  # it would be left if it were collected
 
 
-_ENTERED: list[Any] = []
+_ENTERED: list[object] = []

@@ -25,10 +25,6 @@ def states_of_rows(
 
     A state has the rows of the whole batch, on every worker. (``RNN.states`` is set without Keras's tracking,
     which would take replaced states for new variables. ``RNN._expected_batch_size`` has no public name.)
-
-    Args:
-        own: Returns the replica's rows of a state.
-        gather: Returns the rows of all replicas.
     """
     layers = stateful_layers(model)
     before = [{name: vars(layer)[name] for name in ("states", "_expected_batch_size")} for layer in layers]

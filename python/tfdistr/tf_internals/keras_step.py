@@ -115,13 +115,13 @@ def replaced_losses(model: keras.Model, replace: Callable[[int, Any], object]) -
         yield
 
 
-def compiled_parts(model: keras.Model) -> tuple[Any, ...]:
+def compiled_parts(model: keras.Model) -> tuple[object, ...]:
     """Return the objects that ``compile()`` has made, which have no public names."""
     names = ("_compile_loss", "_compile_metrics", "_loss_tracker")
     return tuple(getattr(model, name, None) for name in names)
 
 
-def all_metrics(model: keras.Model) -> list[Any]:
+def all_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
     """Return the metrics of a model, each once; Keras holds those of ``compile()`` in a private class."""
     compiled: Any = getattr(model, "_compile_loss", None)
     inner = compiled.metrics if getattr(compiled, "_flat_losses", None) else ()
@@ -129,11 +129,11 @@ def all_metrics(model: keras.Model) -> list[Any]:
     return list({id(metric): metric for metric in found}.values())
 
 
-def _inner_metrics(metric: object) -> list[Any]:
+def _inner_metrics(metric: object) -> list[keras.metrics.Metric]:
     return list(metric.metrics) if isinstance(metric, _CompileMetrics) else [metric]
 
 
-def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], object]) -> Callable[..., Any]:
+def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], object]) -> Callable[..., object]:
     """Wrap ``update_state`` so that it gets the rows of all workers."""
     update = metric.update_state
 
@@ -148,13 +148,13 @@ def _of_all_rows(metric: keras.metrics.Metric, gather: Callable[[Any], object]) 
 _ATTACHED = ("_keras_mask", "_keras_logits")
 
 
-def attached(tensor: object) -> list[Any]:
+def attached(tensor: object) -> list[tf.Tensor]:
     """Return the mask and the logits that Keras has attached to a tensor."""
     found = (getattr(tensor, name, None) for name in _ATTACHED)
     return [value for value in found if value is not None]
 
 
-def with_attributes(tensor: object, change: Callable[[Any], object]) -> Any:
+def with_attributes(tensor: object, change: Callable[[Any], object]) -> object:
     """Return ``change(tensor)`` with the mask and the logits of the tensor, changed alike."""
     changed = change(tensor)
     for name in _ATTACHED:
@@ -164,7 +164,7 @@ def with_attributes(tensor: object, change: Callable[[Any], object]) -> Any:
     return changed
 
 
-def _gathered(value: object, gather: Callable[[Any], object]) -> Any:
+def _gathered(value: object, gather: Callable[[Any], object]) -> object:
     """Return the rows of all workers; numbers without rows stay as they are."""
     if value is None or not getattr(value, "shape", None):
         return value
@@ -210,10 +210,10 @@ class _LossOfSums:
         vars(loss).update(vars(self._loss), fn=self._of_all_rows)
         return loss(y_true, y_pred, sample_weight)
 
-    def _of_all_rows(self, *args: object, **kwargs: object) -> Any:
+    def _of_all_rows(self, *args: object, **kwargs: object) -> object:
         usual = _losses_module.ops.sum
 
-        def sum_of_all(x: object, axis: object = None) -> Any:
+        def sum_of_all(x: object, axis: object = None) -> object:
             total = usual(x, axis=axis)
             over_rows = axis is None or 0 in (axis if isinstance(axis, tuple | list) else (axis,))
             return self._add(total) if over_rows else total
@@ -234,7 +234,7 @@ class SharedLoss:
         made: list[tf.Tensor] = []
         call = self._loss.call
 
-        def observed(*args: object, **kwargs: object) -> Any:
+        def observed(*args: object, **kwargs: object) -> object:
             made.append(call(*args, **kwargs))
             return made[-1]
 

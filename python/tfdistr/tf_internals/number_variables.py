@@ -24,7 +24,7 @@ class _Number:
     def __complex__(self) -> complex:
         return complex(self.numpy())  # type: ignore[attr-defined]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)  # type: ignore[attr-defined]
 
 
@@ -39,7 +39,7 @@ class SyncOnReadVariable(_Number, _values.SyncOnReadVariable):  # type: ignore[m
 _WITH_NUMBERS = {_values.MirroredVariable: MirroredVariable, _values.SyncOnReadVariable: SyncOnReadVariable}
 
 
-def give_numbers(variable: object) -> Any:
+def give_numbers(variable: object) -> object:
     """Return ``variable``. A distributed variable now turns into numbers; others are unchanged.
 
     The class of this one object changes, because TensorFlow's function that makes it knows only its own.

@@ -71,7 +71,6 @@ def rewritten(dataset: tf.data.Dataset, seed: int | None = None, suffix: str = "
 
     Args:
         seed: Determines the seeds; None for no change.
-        suffix: Added to the names of the files of caches.
     """
     graph = _graph_of(dataset)
     _new_seed_generators(graph)
@@ -147,7 +146,7 @@ def _unseeded(graph: object) -> list[tuple[Any, Any, list[Any]]]:
             if at is None:
                 continue
             consts = [_const(by_name, node.input[at + place]) for place in range(2)]
-            if all(const is not None and _is_zero(const) for const in consts):
+            if all(c is not None and int(tf.make_ndarray(c.attr["value"].tensor)) == 0 for c in consts):
                 found.append((nodes, node, consts))
     return found
 
@@ -171,10 +170,6 @@ def _const(by_name: dict[str, Any], name: str) -> Any:
 
 def _text_of(const: Any) -> bytes:
     return bytes(tf.make_ndarray(const.attr["value"].tensor).item())
-
-
-def _is_zero(const: Any) -> bool:
-    return int(tf.make_ndarray(const.attr["value"].tensor)) == 0
 
 
 def _give_input(nodes: Any, node: Any, place: int, before: Any, value: Any) -> None:

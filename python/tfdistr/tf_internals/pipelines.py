@@ -114,7 +114,7 @@ class StatefulPipeline(Exception):
         self.op = op
 
 
-def serialized_dataset(dataset: tf.data.Dataset) -> tuple[bytes, Any]:
+def serialized_dataset(dataset: tf.data.Dataset) -> tuple[bytes, object]:
     """Return a pipeline as a graph, and the types of its elements (as the service of tf.data sends it)."""
     try:
         graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.FAIL)
@@ -146,9 +146,10 @@ def node_name(dataset: tf.data.Dataset) -> str:
     return type(dataset).__name__.removeprefix("_").removesuffix("Dataset")
 
 
-def node_inputs(dataset: tf.data.Dataset) -> Any:
+def node_inputs(dataset: tf.data.Dataset) -> Sequence[tf.data.Dataset]:
     """Return the datasets that the last node reads. For a zip, they have the structure of its elements."""
-    return getattr(dataset, "_datasets", None) or dataset._inputs()
+    inputs: Sequence[tf.data.Dataset] = getattr(dataset, "_datasets", None) or dataset._inputs()
+    return inputs
 
 
 def nodes_after(dataset: tf.data.Dataset, sources: Sequence[tf.data.Dataset]) -> set[str]:
@@ -158,7 +159,7 @@ def nodes_after(dataset: tf.data.Dataset, sources: Sequence[tf.data.Dataset]) ->
     return {node_name(dataset)}.union(*(nodes_after(node, sources) for node in dataset._inputs()))
 
 
-def dense_slices(dataset: tf.data.Dataset) -> Any:
+def dense_slices(dataset: tf.data.Dataset) -> object:
     """Return the tensors of ``from_tensor_slices``; None if one is sparse or ragged, or for other nodes."""
     dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
     if node_name(dataset) != "TensorSlice" or not dense:
@@ -171,7 +172,7 @@ _HARMLESS_OPS = frozenset({"Assert", "Case", "If", "LookupTableFindV2", "ReadVar
     "StatefulPartitionedCall", "While"})  # fmt: skip
 
 
-def map_function(dataset: tf.data.Dataset) -> Callable[[Any], Any] | None:
+def map_function(dataset: tf.data.Dataset) -> Callable[[Any], object] | None:
     """Return the function of a ``map``, from element to element; None if it has a state or is not known.
 
     Random ops, changes of variables and Python functions depend on the order of the calls.

@@ -59,7 +59,7 @@ def alike_for_all_rows(draws: Draws) -> Iterator[None]:
         yield
 
 
-def _of_keras(function: Callable[..., object], draws: Draws) -> Callable[..., Any]:
+def _of_keras(function: Callable[..., object], draws: Draws) -> Callable[..., object]:
     def drawn(shape: object, *args: object, seed: object = None, **kwargs: object) -> Any:
         number = draws.next()
         draws.by_common_seeds = draws.by_common_seeds or seed is None
@@ -68,7 +68,9 @@ def _of_keras(function: Callable[..., object], draws: Draws) -> Callable[..., An
     return drawn
 
 
-def _of_tensorflow(stateless: Callable[..., object], draws: Draws, *, with_seed: bool) -> Callable[..., Any]:
+def _of_tensorflow(
+    stateless: Callable[..., object], draws: Draws, *, with_seed: bool
+) -> Callable[..., object]:
     """Wrap a function of ``tf.random``; ``with_seed`` if its second argument is the seed."""
 
     def drawn(shape: object, *args: object, **kwargs: object) -> Any:
@@ -80,7 +82,7 @@ def _of_tensorflow(stateless: Callable[..., object], draws: Draws, *, with_seed:
     return drawn
 
 
-def _dropout(function: Callable[..., Any], draws: Draws) -> Callable[..., Any]:
+def _dropout(function: Callable[..., Any], draws: Draws) -> Callable[..., object]:
     def dropped(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
         given = noise_shape or [None] * inputs.shape.rank
         draws.by_common_seeds = draws.by_common_seeds or seed is None
@@ -101,7 +103,7 @@ def _repeated(draw: Callable[[Any], tf.Tensor], shape: object) -> tf.Tensor:
     return tf.repeat(draw([1, *sizes[1:]]), sizes[0], axis=0)
 
 
-def eager_draws() -> Any:
+def eager_draws() -> object:
     """Return the state of the numbers that seed TensorFlow's eager operations (`Context._rng`), or None."""
     generator = getattr(_context.context(), "_rng", None)
     return generator.getstate() if generator else None

@@ -20,7 +20,7 @@ _HELD_BY_SERVERS = (
     tf.distribute.coordinator.ClusterCoordinator,
 )
 
-_offered: dict[str, Callable[..., Any]] = {}
+_offered: dict[str, Callable[..., object]] = {}
 
 
 def offer(name: str, function: Callable[..., object]) -> None:
@@ -28,10 +28,6 @@ def offer(name: str, function: Callable[..., object]) -> None:
 
     ``tf.numpy_function`` registers a function under a generated name, in the process that makes the graph.
     There is no public way to use a name that another process knows (``FuncRegistry._funcs``).
-
-    Args:
-        name: A name that is the same in all processes.
-        function: Takes and returns NumPy arrays.
     """
     _offered[name] = function  # TensorFlow does not keep the function alive
     _script_ops._py_funcs._funcs[name] = function

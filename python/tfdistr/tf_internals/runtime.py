@@ -93,10 +93,8 @@ def configure_coordination(
     ``tensorflow.compiler.xla.tsl.protobuf`` from 2.19.)
 
     Args:
-        jobs: Number of tasks of each training job, by the job's name.
         leader: The task that hosts the service, such as ``/job:worker/replica:0/task:0``.
         register_timeout: Seconds within which every task must have registered.
-        heartbeat_timeout: Seconds without a heartbeat after which a task counts as lost.
     """
     context = _context.context()
     context.configure_coordination_service(

@@ -48,11 +48,11 @@ class _KerasVariables:
     that are summed. (``Variable._initialize`` is on the stack of all Keras variables.)
     """
 
-    def _resource_creator_scope(self) -> Any:
+    def _resource_creator_scope(self) -> object:
         """Return what TensorFlow enters with ``scope()``, in which a model is compiled."""
         return auto_means_gpus() if tf.config.list_physical_devices("GPU") else None
 
-    def _create_variable(self, next_creator: object, **kwargs: object) -> Any:
+    def _create_variable(self, next_creator: object, **kwargs: object) -> object:
         summed = kwargs.get("aggregation") == tf.VariableAggregation.SUM and not kwargs.get("trainable")
         if not _KERAS_SAYS_WHEN and summed and _is_running(_INITIALIZE):
             kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
@@ -72,7 +72,7 @@ class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
     #: The device of new variables; None for the device of the strategy.
     device_of_new: str | None = None
 
-    def _create_variable(self, next_creator: Any, **kwargs: Any) -> Any:
+    def _create_variable(self, next_creator: Any, **kwargs: Any) -> object:
         if self.device_of_new is None or kwargs.get("colocate_with") is not None:
             return super()._create_variable(next_creator, **kwargs)
         kwargs.pop("colocate_with", None)
@@ -87,7 +87,7 @@ class MirroredExtended(_ReportsReplicas, _KerasVariables, _mirrored.MirroredExte
         """Return the value that a replica adds to an all-reduce. The replica called it with ``value``."""
         return value
 
-    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
+    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> object:
         pairs = [(self._value_of(value), destination) for value, destination in value_destination_pairs]
         return super()._batch_reduce_to(reduce_op, pairs, options)
 
@@ -137,27 +137,27 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
             self.strategy, replica_id_in_sync_group=self._get_replica_id_in_sync_group(0)
         )
 
-    def on_replicas(self, fn: Callable[..., object], args: object, kwargs: object) -> Any:
+    def on_replicas(self, fn: Callable[..., object], args: object, kwargs: object) -> object:
         """Run a function on every local replica."""
         return super()._call_for_each_replica(fn, args, kwargs)
 
-    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> Any:
+    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> object:
         """Reduce a value, outside of a replica."""
         return super()._reduce_to(op, value, destinations, options)
 
-    def on_batch_reduce(self, op: object, pairs: object, options: object) -> Any:
+    def on_batch_reduce(self, op: object, pairs: object, options: object) -> object:
         """Reduce values of the replicas. Each value has a destination."""
         return super()._batch_reduce_to(op, pairs, options)
 
-    def on_replica_reduce(self, op: object, value: object, options: object) -> Any:
+    def on_replica_reduce(self, op: object, value: object, options: object) -> object:
         """Reduce a nested value, inside a replica."""
         return super()._replica_ctx_all_reduce(op, value, options)
 
-    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> Any:
+    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> object:
         """Concatenate the values of all replicas."""
         return super()._gather_to_implementation(value, destinations, axis, options)
 
-    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
+    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> object:
         """Split a dataset over the workers."""
         return super()._experimental_distribute_dataset(dataset, options)
 
@@ -165,15 +165,15 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
         """Return the initial value of a variable on this worker, before the chief's value replaces it."""
         return value
 
-    def _call_for_each_replica(self, fn: Callable[..., object], args: object, kwargs: object) -> Any:
+    def _call_for_each_replica(self, fn: Callable[..., object], args: object, kwargs: object) -> object:
         return self.on_replicas(fn, args, kwargs)
 
     def _get_variable_creator_initial_value(
         self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
-    ) -> Any:
+    ) -> object:
         given = kwargs["initial_value"]
 
-        def checked() -> Any:
+        def checked() -> object:
             value = given() if callable(given) else given
             if not hasattr(value, "wrapped_value"):  # not the value of a checkpoint
                 value = self.on_initial_value(
@@ -188,21 +188,21 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
             replica_id=replica_id, device=device, primary_var=primary_var, **kwargs
         )
 
-    def _reduce_to(self, reduce_op: object, value: object, destinations: object, options: object) -> Any:
+    def _reduce_to(self, reduce_op: object, value: object, destinations: object, options: object) -> object:
         return self.on_reduce(reduce_op, value, destinations, options)
 
-    def _batch_reduce_to(self, reduce_op: object, value_destination_pairs: object, options: object) -> Any:
+    def _batch_reduce_to(self, reduce_op: object, value_destination_pairs: object, options: object) -> object:
         return self.on_batch_reduce(reduce_op, value_destination_pairs, options)
 
-    def _replica_ctx_all_reduce(self, reduce_op: object, value: object, options: object = None) -> Any:
+    def _replica_ctx_all_reduce(self, reduce_op: object, value: object, options: object = None) -> object:
         return self.on_replica_reduce(reduce_op, value, options)
 
     def _gather_to_implementation(
         self, value: object, destinations: object, axis: int, options: object
-    ) -> Any:
+    ) -> object:
         return self.on_gather(value, destinations, axis, options)
 
-    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
+    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: object) -> object:
         return self.on_dataset(dataset, options)
 
 
@@ -221,7 +221,6 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
     get what ``get_current_value`` returns. A generator's variable is known by its name only.)
 
     Args:
-        virtual_worker: The number of the virtual worker, a scalar.
         protected: Variables that the step may not change.
         on_change: Called with such a variable if the step changes it.
         on_use: Called with a variable that the step reads although an optimizer is to change it.
@@ -272,7 +271,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         """Return the value with which the share began; None if it did not read the variable."""
         return self._begun.get(id(variable))
 
-    def _first_value(self, variable: Any) -> Any:
+    def _first_value(self, variable: Any) -> object:
         value = variable._value
         if value is None:
             return None

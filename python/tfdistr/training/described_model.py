@@ -11,7 +11,6 @@ import operator
 import sys
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any
 
 import keras
 
@@ -79,7 +78,7 @@ def _foreign(value: object, place: str = "model") -> Iterator[str]:
             yield from _foreign(part, f"{place}[{number}]")
 
 
-def _is_part(described: dict[str, Any]) -> bool:
+def _is_part(described: dict[str, object]) -> bool:
     """Return whether the description of an object leads Keras to a part of a model."""
     name, module = described["class_name"], described.get("module")
     if name == "function":
@@ -112,7 +111,7 @@ def _is_function(module: object, name: str) -> bool:
     return bool(functions) and all(map(_is_of_keras, functions)) and name not in _MAKERS
 
 
-def _object_of(module: object, name: str) -> Any:
+def _object_of(module: object, name: str) -> object:
     """Return the Keras object with a name, without an import; None if there is none."""
     if not isinstance(module, str) or module.partition(".")[0] != "keras":
         return None

@@ -16,7 +16,7 @@ from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.training.job import EpochRange
 from tfdistr.training.step_times import StepTimes
 
-_Logs = Mapping[str, Any] | None
+_Logs = Mapping[str, object] | None
 #: Called with the number of finished steps of the epoch, and the logs of the last step.
 OnSteps = Callable[[int, Any], None]
 
@@ -74,7 +74,7 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
                 getattr(callback, hook)(batch, logs=numbers)  # by name, as Keras does
 
 
-def numbers_of(logs: _Logs) -> dict[str, Any]:
+def numbers_of(logs: _Logs) -> dict[str, object]:
     """Return logs as Keras passes them to callbacks: sorted, flat, and with Python numbers."""
     flat = flat_logs(dict(logs or {}))
     return {name: value if type(value) is float else _number(value) for name, value in flat.items()}
@@ -127,7 +127,7 @@ class Phase(ABC):
         """Make ``count`` steps, and return whether the data continues."""
 
     @abstractmethod
-    def logs_to_keep(self) -> Any:
+    def logs_to_keep(self) -> object:
         """Return the logs for a checkpoint within an epoch, if it must have them."""
 
     @abstractmethod
@@ -215,6 +215,6 @@ def run_epochs(
     callbacks.on_train_end(logs)
 
 
-def last_logs(model: keras.Model) -> dict[str, Any]:
+def last_logs(model: keras.Model) -> dict[str, object]:
     """Return the logs of the last epoch that the model's history has."""
     return {name: values[-1] for name, values in model.history.history.items() if values}

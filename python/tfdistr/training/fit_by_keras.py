@@ -45,7 +45,7 @@ def fit_by_keras(
     weigh: Callable[[Any], object] | None = None,
     manager: CheckpointManager | None = None,
     times: StepTimes | None = None,
-) -> dict[str, list[Any]]:
+) -> dict[str, list[object]]:
     """Train like ``fit`` of ``loop.py``, but with the model's own ``fit``; checkpoints are after epochs."""
     check_read_by_keras(data, validation)
     times = times or StepTimes()
@@ -205,7 +205,7 @@ class _Saves(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
         extended = extended_of(self._trained)
         if extended is not None and extended.collectives is not None:
-            extended.same_calls.before("the end of an epoch")
+            extended.checks.calls.before("the end of an epoch")
         # The user's loop need not call callbacks for batches.
         with self._times.measure("checkpoints"):
             done = self._done or self._steps or 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from tfdistr.errors import ArgumentError
+from tfdistr.schemas.events import Event
 from tfdistr.utils.describe import describe
 from tfdistr.utils.disk import writing
 from tfdistr.utils.log_tail import Tail
@@ -115,9 +116,7 @@ def at_epoch_end(
     """Return the call of the functions at the end of each epoch; None if there are none.
 
     Args:
-        given: The callbacks of the job that stand for functions.
         answers: The file with the answers; None if this process is the session.
-        on_event: Sends an event to the session.
         chief: Whether this process is the chief, whose session calls the functions.
     """
     if not given:
@@ -190,7 +189,7 @@ class Session:
         if self._functions:
             self._append("")
 
-    def on_event(self, event: Mapping[str, Any]) -> None:
+    def on_event(self, event: Event) -> None:
         """Call the functions and answer, if a chief asks."""
         if event["event"] != "in_session" or event["epoch"] in self._answered:
             return

@@ -69,7 +69,7 @@ _LARGEST_SEED = 2**32 - 1  # limit of NumPy
 _HIDDEN: dict[str, bool] = {"hidden": True}
 
 
-def _check_model(model: object) -> Any:
+def _check_model(model: object) -> object:
     model = given(model)
     no_function = hasattr(model, "get_weights") and not isinstance(model, type)  # such as a Keras 2 model
     if no_function or not (callable(model) or isinstance(model, FunctionByName)):
@@ -83,7 +83,7 @@ def _check_model(model: object) -> Any:
     return model
 
 
-def _check_callbacks(callbacks: object) -> Any:
+def _check_callbacks(callbacks: object) -> object:
     if callbacks is None or callable(callbacks) or isinstance(callbacks, FunctionByName):
         return callbacks
     if isinstance(callbacks, list | tuple):
@@ -303,7 +303,7 @@ class Job:
     @staticmethod
     def load_strategy(
         run_dir: Path, functions: Mapping[str, object] | None = None
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, dict[str, object]]:
         """Read only the strategy of a worker from ``run_dir``: its name and its options."""
         name, options = load_value(run_dir, _STRATEGY)
         present = dict(functions or {})
@@ -323,7 +323,7 @@ class Job:
         return attrs.evolve(job, answers=Path(run_dir, ANSWERS), **found)
 
 
-def _with_made(callbacks: object, functions: Mapping[str, Any]) -> Any:
+def _with_made(callbacks: object, functions: Mapping[str, Any]) -> object:
     """Return a function that puts the callbacks of a function of another language into their places."""
     listed = callbacks if isinstance(callbacks, list | tuple) else ()
     named = {callback.name for callback in listed if isinstance(callback, FunctionByName)}

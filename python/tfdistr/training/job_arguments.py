@@ -82,10 +82,6 @@ def make_job(
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
     The named arguments are checked together here, and `Job` checks the others.
-
-    Args:
-        drawn_seed: The seed where the user gives none.
-        form: The form of the data of the training that the job continues.
     """
     batch_size, rate = _of_all_workers(batch_size, num_workers)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)
@@ -124,7 +120,7 @@ def make_job(
     return job
 
 
-def _of_all_workers(batch_size: object, num_workers: int) -> tuple[Any, RateArguments]:
+def _of_all_workers(batch_size: object, num_workers: int) -> tuple[object, RateArguments]:
     """Return the size of the global batch, and the learning rate that belongs to a size for each worker."""
     if not isinstance(batch_size, PerWorker):
         return batch_size, {}
@@ -133,7 +129,9 @@ def _of_all_workers(batch_size: object, num_workers: int) -> tuple[Any, RateArgu
     return batch_size.batch_size * num_workers, rate
 
 
-def _sizes(data: object, validation: object, batch_size: Any, validation_size: Any) -> tuple[Any, Any, bool]:
+def _sizes(
+    data: object, validation: object, batch_size: object, validation_size: object
+) -> tuple[Any, Any, bool]:
     """Return both sizes of batches, and whether the validation gives ready batches."""
     if gives_batches(data) and batch_size is not None:
         raise ArgumentError(
@@ -250,7 +248,7 @@ def _check_validation(training: Arrays, validation: Arrays) -> None:
             )
 
 
-def _described(name: str, found: Mapping[str, Any]) -> str:
+def _described(name: str, found: Mapping[str, object]) -> str:
     return ", ".join(f"{name}{path} of {_kind(array)}" for path, array in found.items())
 
 

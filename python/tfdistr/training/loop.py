@@ -84,7 +84,7 @@ def fit(
     return dict(model.history.history)
 
 
-def evaluate(model: keras.Model, data: WorkerData) -> dict[str, Any]:
+def evaluate_model(model: keras.Model, data: WorkerData) -> dict[str, Any]:
     """Evaluate ``model`` as its own ``evaluate`` would; returns the metrics over all workers' batches."""
     if not runs_own_loop(model):
         check_read_by_keras(data)
@@ -215,7 +215,7 @@ class _LoopPhase(Phase):
             self.on_steps(self.done, logs)
         return made == count
 
-    def logs_to_keep(self) -> Any:
+    def logs_to_keep(self) -> object:
         return self._last if self.steps is None else None
 
     def logs(self) -> dict[str, Any]:

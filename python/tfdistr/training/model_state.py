@@ -22,7 +22,7 @@ from tfdistr.utils.interrupts import import_tensorflow
 if TYPE_CHECKING:
     import keras
 
-Arrays = list[np.ndarray[Any, Any]]
+Arrays = list[np.ndarray]
 
 
 class OptimizerValues(NamedTuple):
@@ -38,7 +38,7 @@ class OptimizerValues(NamedTuple):
     trained: list[int] | None
 
 
-def values_of(model: keras.Model) -> tuple[Arrays, OptimizerValues, list[OptimizerValues]]:
+def values_of_model(model: keras.Model) -> tuple[Arrays, OptimizerValues, list[OptimizerValues]]:
     """Return the weights of a model, and the state of its optimizer and of the others that it holds."""
     weights = [_storable(value) for value in model.get_weights()]
     own = _state_of(model, model.optimizer) if model.optimizer is not None else OptimizerValues([], None)
@@ -77,9 +77,6 @@ def set_values(
     Args:
         model: The model, which may be not built.
         inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
-
-    Raises:
-        ArgumentError: The model has no ``call()``, and layers that are not built.
     """
     # The cell of an RNN gets the weights of its layers in the first call of the model.
     if not model.built or len(model.weights) < len(weights):
@@ -114,7 +111,7 @@ def _build(model: keras.Model, inputs: object, weights: int) -> None:
     model.built = True
 
 
-def _storable(value: object) -> np.ndarray[Any, Any]:
+def _storable(value: object) -> np.ndarray:
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype.kind == "V" else array  # NumPy's files lack bfloat16
 
@@ -130,7 +127,7 @@ def map_inputs(inputs: Any, make: Callable[[list[int], str], Any]) -> Any:
 
 _WEIGHT, _OPTIMIZER, _INPUTS, _TRAINED = "weight_", "optimizer_", "inputs", "trained"
 _OTHERS, _OTHER = "others", "other_"
-_Array = np.ndarray[Any, Any]
+_Array = np.ndarray
 
 
 @attrs.frozen(eq=False)
@@ -152,7 +149,7 @@ class ModelState:
     @classmethod
     def of(cls, model: keras.Model, inputs: object) -> ModelState:
         """Return the values that a model has now."""
-        weights, own, others = values_of(model)
+        weights, own, others = values_of_model(model)
         return cls(weights, own.values, inputs, own.trained, others)
 
     def give(self, model: keras.Model) -> keras.Model:
@@ -218,11 +215,9 @@ class LazyModel:
 
     Args:
         recipe: Makes a model of its kind, like the model of a ``Job``.
-        read: Reads its state.
         build: Makes a model of its kind in this process, if ``recipe`` cannot.
         inputs: The inputs with which a model is built, for ``made``; see ``Training``.
         made: The model, if it is already here.
-        settings: Keras's settings under which it was trained.
     """
 
     def __init__(

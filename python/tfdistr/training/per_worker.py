@@ -90,8 +90,8 @@ def scaled_learning_rate(learning_rate: float, num_workers: int, scale: str = "l
     return rate * learning_rate_factor(num_workers, scale)
 
 
-def learning_rate_factor(num_workers: int, scale: str, *, name: str = "scale") -> float:
-    """Return the factor for the learning rate; ``name`` is the name of the argument ``scale`` in errors."""
+def learning_rate_factor(num_workers: int, scale: str) -> float:
+    """Return the factor for the learning rate."""
     workers = check_int("num_workers", num_workers)
     factors = {"none": 1.0, "linear": float(workers), "sqrt": math.sqrt(workers)}
-    return factors[check_choice(name, scale, LEARNING_RATE_SCALES)]
+    return factors[check_choice("scale", scale, LEARNING_RATE_SCALES)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ class Writer:
         self._folder, self._worker = folder, worker
         self._chunk = 0
         self._bytes = 0
-        self._waiting: list[list[np.ndarray[Any, Any]]] = []
+        self._waiting: list[list[np.ndarray]] = []
 
     def write(self, outputs: object) -> None:
         """Write the outputs of a batch, at once or with later ones."""
-        arrays: list[np.ndarray[Any, Any]] = []
+        arrays: list[np.ndarray] = []
         structure = _numbered(outputs, arrays)
         if not self._chunk and not self._waiting:
             path = Path(self._folder, f"structure-{self._worker:05d}.json")
@@ -65,7 +66,7 @@ def files_of(folder: Path) -> list[list[Path]]:
     return list(found.values())
 
 
-def in_structure(folder: Path, leaves: list[Any]) -> Any:
+def in_structure(folder: Path, leaves: Sequence[object]) -> Any:
     """Return the leaves in the structure of the outputs."""
     return _filled(json.loads(min(folder.glob("structure-*.json")).read_text()), leaves)
 
@@ -93,7 +94,7 @@ def _writing(path: Path, size: int | None = None) -> contextlib.AbstractContextM
                    kind=TfdistrError)  # fmt: skip
 
 
-def _column(pyarrow: Any, array: np.ndarray[Any, Any]) -> Any:
+def _column(pyarrow: Any, array: np.ndarray) -> Any:
     column = pyarrow.array(array.reshape(-1))
     lengths = array.shape[1:] if array.shape[1:] != (1,) else ()
     for length in reversed(lengths):
@@ -111,7 +112,7 @@ def _column_names(structure: Any, path: tuple[str, ...] = ()) -> dict[int, str]:
     }
 
 
-def _numbered(outputs: object, arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _numbered(outputs: object, arrays: list[np.ndarray]) -> Any:
     if isinstance(outputs, dict):
         return {name: _numbered(part, arrays) for name, part in outputs.items()}
     if isinstance(outputs, list | tuple):
@@ -120,7 +121,7 @@ def _numbered(outputs: object, arrays: list[np.ndarray[Any, Any]]) -> Any:
     return len(arrays) - 1
 
 
-def _filled(structure: Any, leaves: list[Any]) -> Any:
+def _filled(structure: Any, leaves: Sequence[object]) -> Any:
     if isinstance(structure, dict):
         return {name: _filled(part, leaves) for name, part in structure.items()}
     if isinstance(structure, list):

@@ -75,9 +75,9 @@ def _numbers(logs: object) -> dict[str, float]:
     return numbers
 
 
-def history_of(history: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def history_of(history: dict[str, list[object]]) -> dict[str, list[object]]:
     """Return Keras's history with plain numbers; a metric with several values has a list of them."""
-    collected: dict[str, list[Any]] = {}
+    collected: dict[str, list[object]] = {}
     for name, values in history.items():
         for value in values:
             for label, part in _plain({name: value}).items():

@@ -21,7 +21,6 @@ class RunTrace:
     Args:
         run_dir: The folder of the run, on the chief; None on the other workers.
         stops: Whether a step that is not finite ends the training.
-        known: What the line of the start tells besides the optimizers.
 
     Attributes:
         steps: Records the values of a step.
@@ -35,7 +34,7 @@ class RunTrace:
         self._start: dict[str, Any] | None = known | {
             "optimizers": [type(each).__name__ for each in steps.optimizers]
         }
-        self._made: list[tuple[int, int, Sequence[Any]]] = []
+        self._made: list[tuple[int, int, Sequence[object]]] = []
 
     def add(self, epoch: int, first: int, values: Sequence[object]) -> None:
         """Add the values of steps of an epoch (from 0), the first of which has the number ``first``.

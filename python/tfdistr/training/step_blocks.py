@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.exact.step_trace import StepTrace
+from tfdistr.training.step_loops import StepLoops
 from tfdistr.training.step_times import StepTimes
 from tfdistr.utils.interrupts import uninterrupted
 
@@ -29,7 +31,7 @@ CALL_SECONDS = 0.25
 #: Larger batches come from a pipeline, which gathers them during the step before.
 GATHERED_BYTES = 1024 * 1024
 
-Step = Callable[[Any], Any]
+Step = Callable[[Any], object]
 
 
 def _whole(compiled: Callable[..., object], *arguments: object) -> Any:
@@ -56,7 +58,6 @@ class Steps:
         trace: StepTrace | None = None,
     ) -> None:
         self.pace = 1
-        self._trace = trace
         self._traced: list[Any] = []
         self._times = times or StepTimes()
         self._data = data
@@ -78,31 +79,22 @@ class Steps:
             if watch is not None and not model.jit_compile:  # XLA on a GPU has no variables of the CPU
                 watch.see(batch)
             with (
-                extended.within(known_rows=rows, never_empty=never_empty)
+                extended.within(known_rows=rows, never_empty=never_empty, trace=trace)
                 if extended
                 else contextlib.nullcontext(),
                 tf_internals.fewer_passes(model, after_all_gradients=alone),
-                _recording(trace, extended),
+                trace.recording() if trace else contextlib.nullcontext(),
             ):
                 logs = flat_logs(strategy.run(step, args=(weigh(batch) if weigh else batch,)))
                 return logs, None if trace is None else trace.values()
 
         compiled = tf.function(one, reduce_retracing=True, jit_compile=model.jit_compile)
         tf_internals.traced_for_each_job(compiled)
-        self._eager = model.run_eagerly
-        self._one = one if self._eager else compiled
-        self._of_iterator = tf.function(self._loop_over_iterator, autograph=False)
-        self._of_stack = tf.function(self._loop_over_stack, self._signature(), autograph=False)
-
-    @property
-    def _known_rows(self) -> Batches | None:
-        """The batches whose numbers of rows are known, if a pipeline prefetches them.
-
-        Known rows weigh the loss, and unknown rows the gradients, which rounds differently. So prefetched
-        batches also have known rows: the results are bitwise identical to those of arrays.
-        """
-        arrays = None if self._each_alone else self._data.arrays
-        return arrays if arrays and arrays.ahead and not self._at_a_time else None
+        self._one = one if model.run_eagerly else functools.partial(_whole, compiled)
+        # Known rows weigh the loss, and unknown rows the gradients, which rounds differently. So prefetched
+        # batches also have known rows: the results are bitwise identical to those of arrays.
+        known = arrays if arrays and arrays.ahead and not self._at_a_time else None
+        self._loops = StepLoops(compiled, data, known, self._at_a_time > 0, trace)
 
     def rewind(self) -> None:
         """Restart the data."""
@@ -135,7 +127,7 @@ class Steps:
         traced, self._traced = self._traced, []
         return traced
 
-    def _make(self, count: int) -> tuple[int, Any]:
+    def _make(self, count: int) -> tuple[int, object]:
         if self._at_a_time:
             return count, self._gathered(count)
         if self._iterator is None:
@@ -143,7 +135,9 @@ class Steps:
                 self._iterator = iter(self._data.dataset)
         if not self._each_alone:
             first = tf.constant(self._next, tf.int64)
-            outputs, values, waited = _whole(self._of_iterator, self._iterator, tf.constant(count), first)
+            outputs, values, waited = _whole(
+                self._loops.over_iterator, self._iterator, tf.constant(count), first
+            )
             self._times.add("waiting_for_data", float(waited))
             self._note(values)
             return count, outputs
@@ -153,7 +147,7 @@ class Steps:
                 batch = next(self._iterator, None)
             if batch is None:
                 return made, outputs
-            outputs, values = self._one(batch) if self._eager else _whole(self._one, batch)
+            outputs, values = self._one(batch)
             self._note(values if values is None else values[tf.newaxis])
         return count, outputs
 
@@ -161,7 +155,7 @@ class Steps:
         if values is not None:
             self._traced.append(values)
 
-    def _gathered(self, count: int) -> Any:
+    def _gathered(self, count: int) -> object:
         assert self._arrays is not None
         assert self._data.arrays is not None
         made, outputs = 0, None
@@ -171,7 +165,7 @@ class Steps:
                 stack = self._arrays.batches(step, min(count - made, self._at_a_time))
             made += len(tf.nest.flatten(stack)[0])
             rows = tf.constant(self._data.arrays.rows(step), tf.float32)
-            outputs, values = _whole(self._of_stack, stack, rows)
+            outputs, values = _whole(self._loops.over_stack, stack, rows)
             self._note(values)
         return outputs
 
@@ -181,128 +175,6 @@ class Steps:
         began = time.monotonic()
         yield
         self._times.add("waiting_for_data", time.monotonic() - began)
-
-    def _signature(self) -> list[Any] | None:
-        if not self._at_a_time:
-            return None
-        spec = self._data.element_spec
-        stack = tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape], part.dtype), spec)
-        return [stack, tf.TensorSpec([], tf.float32)]
-
-    def _loop_over_stack(self, stack: object, rows: tf.Tensor) -> Any:
-        count = tf.shape(tf.nest.flatten(stack)[0])[0]
-        outputs, values, *_ = self._loop(
-            count, lambda i: (tf.nest.map_structure(lambda part: part[i], stack), rows)
-        )
-        return outputs, values
-
-    def _loop_over_iterator(self, iterator: Any, count: tf.Tensor, first: tf.Tensor) -> tuple[Any, ...]:
-        """Return the logs of the last step, the traced values, and the seconds of waits for batches."""
-        known = self._known_rows
-
-        def arguments(number: tf.Tensor) -> tuple[Any, ...]:
-            batch = iterator.get_next()
-            if known is None:
-                return (batch,)
-            return batch, known.rows_in_graph(first + tf.cast(number, tf.int64))
-
-        with tf.device("CPU:0"):
-            clocks = (tf.constant(0.0, tf.float64), tf.constant(0.0, tf.float64))
-        outputs, values, waited, _ = self._loop(count, arguments, clocks)
-        return outputs, values, waited
-
-    def _loop(
-        self,
-        count: tf.Tensor,
-        arguments: Callable[[tf.Tensor], tuple[object, ...]],
-        clocks: tuple[tf.Tensor, ...] = (),
-    ) -> tuple[Any, ...]:
-        """Make ``count`` steps in the graph.
-
-        Args:
-            count: Number of steps.
-            arguments: Returns the arguments of a step, by its number in this loop.
-            clocks: Two zeros, to measure how long the steps wait for their arguments.
-
-        Returns:
-            The logs of the last step, the traced values of all steps (None without a trace), the seconds of
-            these waits, and the time when the last step ended.
-        """
-        known = [tf.TensorSpec([], tf.float32)] if self._at_a_time or self._known_rows else []
-        one = self._one.get_concrete_function(self._data.element_spec, *known)
-        form = one.structured_outputs
-        specs = _tensors(form)
-        nothing = [tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in specs]
-        shapes = [spec.shape for spec in specs]
-
-        kept = []
-        if self._trace:  # its values are the last output of a step
-            kept = [tf.TensorArray(tf.float64, count, element_shape=[self._trace.width])]
-
-        def step(number: tf.Tensor, _: object, kept: list[Any], *clocks: tf.Tensor) -> tuple[Any, ...]:
-            if not clocks:
-                outputs = _tensors(self._one(*arguments(number)))
-                return number + 1, outputs, [each.write(number, outputs[-1]) for each in kept]
-            waited, ended = clocks
-            asked = _time_after(number)
-            with tf.control_dependencies([asked]):
-                given = arguments(number)
-            now = _time_after(given)
-            waited = _add_wait(waited, asked, ended, now)
-            # Otherwise a thread that has both to do could take the step first, and then the time.
-            with tf.control_dependencies([now, ended]):
-                outputs = _tensors(self._one(*given))
-            kept = [each.write(number, outputs[-1]) for each in kept]
-            return number + 1, outputs, kept, waited, _time_after(outputs)
-
-        with tf_internals.loop_of(one):
-            _, found, kept, *times = tf.while_loop(
-                lambda number, *others: number < count,
-                step,
-                (tf.constant(0), nothing, kept, *clocks),
-                shape_invariants=(
-                    tf.TensorShape([]), shapes, [tf.TensorShape(None) for _ in kept],
-                    *(clock.shape for clock in clocks),
-                ),
-            )  # fmt: skip
-        results = iter(found)
-        outputs = [None if part is None else next(results) for part in tf.nest.flatten(form)]
-        logs, _ = tf.nest.pack_sequence_as(form, outputs)
-        return logs, kept[0].stack() if kept else None, *times
-
-
-@contextlib.contextmanager
-def _recording(trace: StepTrace | None, extended: OneReplica | None) -> Iterator[None]:
-    """Let a trace record the step within the context, and the replica give it the loss of all workers."""
-    if trace is None:
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        if extended is not None:
-            stack.enter_context(tf_internals.overridden(extended, "trace", trace))
-        stack.enter_context(trace.recording())
-        yield
-
-
-def _tensors(outputs: object) -> list[Any]:
-    """Return the outputs of a step that are not None, which no loop of TensorFlow takes."""
-    return [part for part in tf.nest.flatten(outputs) if part is not None]
-
-
-def _time_after(values: object) -> tf.Tensor:
-    """Return the time in seconds when the values have been computed."""
-    with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)), tf.device("CPU:0"):
-        return tf.timestamp()
-
-
-def _add_wait(waited: tf.Tensor, asked: tf.Tensor, ended: tf.Tensor, given: tf.Tensor) -> tf.Tensor:
-    """Add the wait for a batch that was requested and given at these times.
-
-    TensorFlow may read a batch while the step before, which has ended at ``ended``, still computes. That is
-    no wait.
-    """
-    with tf.device("CPU:0"):
-        return waited + tf.maximum(given - tf.maximum(asked, ended), 0.0)
 
 
 def extended_of(model: keras.Model) -> OneReplica | None:

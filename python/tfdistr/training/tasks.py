@@ -20,7 +20,7 @@ from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader
-from tfdistr.training.loop import evaluate
+from tfdistr.training.loop import evaluate_model
 from tfdistr.training.prediction_files import FOLDER, Writer
 from tfdistr.training.reporter import OnEvent, history_of
 from tfdistr.training.train import train
@@ -51,7 +51,7 @@ def write_predictions(model: keras.Model, job: Job, folder: Path, workers: int =
     writer.flush()
 
 
-def predictions(model: keras.Model, batches: Iterator[object]) -> Iterator[Any]:
+def predictions(model: keras.Model, batches: Iterator[object]) -> Iterator[object]:
     """Yield the outputs of a model for each batch."""
     model.make_predict_function()
     # XLA cannot take targets that are text, and Keras's step does not read targets.
@@ -67,7 +67,7 @@ def _in_numpy(output: object) -> Any:
     return output.numpy() if isinstance(output, tf.Tensor) else output
 
 
-def _own_batches(job: Job, workers: int, index: int) -> Iterator[Any]:
+def _own_batches(job: Job, workers: int, index: int) -> Iterator[object]:
     make = functools.partial(make_data, job.source, job.context(training=False), form=job.form)
     data = make(job.steps_per_epoch)
     total = data.steps
@@ -91,7 +91,7 @@ def evaluate_job(job: Job, strategy: WorkerStrategy) -> Training:
     data = Reader(job, strategy).data_in_order(job.source, job.steps_per_epoch)
     strategy.prepare(model, data)
     started = time.monotonic()
-    logs = evaluate(model, data)
+    logs = evaluate_model(model, data)
     return Training(
         model=None,
         history=history_of({name: [value] for name, value in logs.items()}),
@@ -117,12 +117,6 @@ def run_task(
             chief's checkpoints are used.
         preemption: Records SIGTERM, if there are checkpoints. After the call, it shows whether a SIGTERM came
             too late to be handled.
-
-    Raises:
-        JobStoppedError: The job was preempted, and has saved a checkpoint.
-        ArgumentError: The model function or the callbacks are not valid, or a file of the data is damaged.
-        DataShardError: The data cannot be split over the workers.
-        StepTimeoutError: This worker has made no step for too long.
     """
     with Watchdog(job.recovery.step_timeout, strategy), FileErrors().raised():
         if job.task == "evaluate":

@@ -95,7 +95,7 @@ class Training:
     form: Form = field(default_factory=Form, kw_only=True)
 
 
-def input_spec(data: WorkerData) -> Any:
+def input_spec(data: WorkerData) -> object:
     """Return the shapes and types of a batch of one row of the inputs."""
     spec = data.element_spec
     inputs = spec[0] if isinstance(spec, tuple) else spec

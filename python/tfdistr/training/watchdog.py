@@ -60,9 +60,6 @@ class Watchdog:
         timeout: Seconds that a step may take; None for no limit.
         worker: This process among its peers; by default, one without peers.
 
-    Raises:
-        StepTimeoutError: No step was made for this time, and the others waited for this worker.
-
     Example:
         >>> with Watchdog(60.0, strategy):
         ...     train()  # calls progress() after each step
@@ -194,7 +191,7 @@ class Watchdog:
 _listeners: list[Any] = []
 
 
-def on_failure(listener: object) -> None:
+def add_failure_listener(listener: object) -> None:
     """Call ``listener(error, text)`` if the main thread hangs and cannot raise the error."""
     _listeners.append(listener)
 

@@ -13,7 +13,7 @@ _functions: list[Callable[[], Any]] = []
 _failed: list[bool] = []
 
 
-def register(function: Callable[[], object]) -> Callable[[], Any]:
+def register(function: Callable[[], object]) -> Callable[[], object]:
     """Call ``function`` when this process ends; functions that are registered later are called before it."""
     if not _functions:
         atexit.unregister(_exit_if_failed)
@@ -28,7 +28,7 @@ def unregister(function: Callable[[], object]) -> None:
     atexit.unregister(function)
 
 
-def run() -> None:
+def run_at_exit() -> None:
     """Call all functions now, and not again."""
     while _functions:
         function = _functions.pop()

@@ -35,7 +35,6 @@ def writing(
     """Write a file within the context; if the system refuses, name the file, its size and the free space.
 
     Args:
-        what: The file in the message.
         needed: Returns the number of bytes, if it is known.
         only_refusals: Whether to pass on errors that do not come from the disk.
     """

@@ -25,9 +25,6 @@ class FunctionOfFile:
     """A function that each process takes from its file.
 
     Args:
-        file: The absolute path of the file.
-        name: The name of the function in the file.
-        digest: A hash of the file at the time when the function was named.
         required: The arguments of the function that have no default value, as far as they are known.
     """
 

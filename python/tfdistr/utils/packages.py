@@ -54,12 +54,7 @@ def data_frame(rows: object, columns: list[str]) -> Any:
 
 
 def tensorflow_datasets() -> Any:
-    """Import TensorFlow Datasets.
-
-    Raises:
-        VersionError: It could not load all its parts, and has only logged the reason. tensorflow-metadata
-            1.21 needs protobuf 6, which TensorFlow 2.18 and 2.19 do not allow, and does not declare it.
-    """
+    """Import TensorFlow Datasets."""
     import tensorflow_datasets
 
     if not hasattr(tensorflow_datasets, "core"):

@@ -87,7 +87,7 @@ class _ByRows(bytearray):
     So the array need not be copied before, and the workers gather rows directly from the file.
     """
 
-    array: np.ndarray[Any, Any]
+    array: np.ndarray
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def _pickler() -> type[pickle.Pickler]:
     import cloudpickle
 
     class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
-        def reducer_override(self, obj: object) -> Any:
+        def reducer_override(self, obj: object) -> object:
             if type(obj) is np.ndarray and not obj.flags.c_contiguous and not obj.dtype.hasobject:
                 stand_in = _ByRows()
                 stand_in.array = obj
@@ -105,11 +105,11 @@ def _pickler() -> type[pickle.Pickler]:
     return Pickler
 
 
-def _of_rows(rows: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _of_rows(rows: Any, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     return np.frombuffer(rows, kind).reshape(shape) if len(rows) else np.empty(shape, kind)
 
 
-def _pieces(buffer: pickle.PickleBuffer) -> Iterator[Any]:
+def _pieces(buffer: pickle.PickleBuffer) -> Iterator[object]:
     """Yield the bytes of a buffer, row by row, without a copy of the whole."""
     stand_in = memoryview(buffer).obj
     if not isinstance(stand_in, _ByRows):

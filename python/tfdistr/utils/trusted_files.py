@@ -45,11 +45,7 @@ def check_parents(folder: Path, *, temporary: bool = False) -> None:
 
 
 def make_folders(folder: Path, above: int = 0o700) -> None:
-    """Make a folder for this user alone, and the folders above it, if they do not exist.
-
-    Args:
-        above: The mode of the folders above it, less what the umask forbids.
-    """
+    """Make a folder for this user alone, and the folders above it, if they do not exist."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700 if path == folder else above, exist_ok=True)

@@ -13,7 +13,7 @@ observed <- observe(row, "r", list())
 json <- reticulate::import("json")
 writeLines(json$dumps(in_python$of_r(observed)), arguments[[2L]])
 # A fork of R skips the end of R, in which a rank leaves its peers, MPI and no files.
-reticulate::import("tfdistr.utils.at_exit")$run()
+reticulate::import("tfdistr.utils.at_exit")$run_at_exit()
 reticulate::import("tfdistr.collectives.mpi.world")$finish()
 unlink(tempdir(), recursive = TRUE)
 # nolint end

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdistr.cli.kubernetes.manifests import kubernetes_manifests
-from tfdistr.cli.kubernetes.pod import message, run_worker
+from tfdistr.cli.kubernetes.pod import message, run_in_pod
 from tfdistr.errors import ArgumentError
 
 
@@ -78,7 +78,7 @@ def test_sigterm_reaches_the_script(tmp_path: Path) -> None:
 def test_only_a_pod_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFDISTR_KUBERNETES_HOSTS", raising=False)
     with pytest.raises(ArgumentError, match="`tfdistr kubernetes worker` is what a pod of") as caught:
-        run_worker("train.py", [])
+        run_in_pod("train.py", [])
     assert caught.value.received == "a process without the variables of such a pod"
 
 

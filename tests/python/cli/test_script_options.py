@@ -7,13 +7,13 @@ from typing import Any
 import attrs
 import pytest
 
-from tfdistr.cli.flags import add_flags, given, option, read_config, with_checks
+from tfdistr.cli.flags import add_flags, given_flags, option, read_options, with_checks
 from tfdistr.cli.kubernetes.pod_options import Pods
 from tfdistr.cli.main import run
 from tfdistr.cli.script_options import Script, Workers
-from tfdistr.clusters.local.cluster import LocalCluster
-from tfdistr.clusters.slurm.cluster import SlurmCluster
-from tfdistr.clusters.ssh.cluster import SshCluster
+from tfdistr.clusters.local.local_cluster import LocalCluster
+from tfdistr.clusters.slurm.slurm_cluster import SlurmCluster
+from tfdistr.clusters.ssh.ssh_cluster import SshCluster
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool, check_seconds
 
@@ -83,7 +83,7 @@ def test_a_hostfile(tmp_path, text, hosts, each):
 def of_file(text: str) -> dict[str, Any]:
     """The options of a file with this text."""
     Path("job.toml").write_text(text)
-    return read_config("job.toml", Script)
+    return read_options("job.toml", Script)
 
 
 def of_hostfile(text: str, **options: Any) -> Any:
@@ -130,7 +130,7 @@ EPOCHS = 'Pass arguments=["--epochs", "2"], for example.'
         (lambda: of_file("workers = "), (
             "The file of `--config` must be TOML.",
             "job.toml: Invalid value (at end of document)", "Write it like: workers = 4")),
-        (lambda: read_config("none", Script), (
+        (lambda: read_options("none", Script), (
             "`--config` must name a file that can be read.", "none: No such file or directory",
             "Write a file with lines such as: workers = 4")),
         (lambda: script(**of_file('env = "A=1"')), (
@@ -180,7 +180,7 @@ def test_a_file_of_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     Path("job.toml").write_text(ALL)
-    script = Script(**read_config("job.toml", Script))
+    script = Script(**read_options("job.toml", Script))
     assert (script.arguments, script.env) == (("--name", 'a "quoted" word', "ü"), {"A": "1", "B.c": "x y"})
     assert (script.workers, script.start_timeout, script.max_restarts) == (4, 12.5, 2)
 
@@ -213,7 +213,7 @@ def test_a_new_option_is_one_field(tmp_path, capsys):
     for words, nap_time, loud in (
         ([], 0.5, False), (["--loud", "-z", "2"], 2.0, True), (["--nap-time=4"], 4.0, False)
     ):  # fmt: skip
-        made = Wider(**given(parser.parse_args([*words, str(script), "--x"]), Wider))
+        made = Wider(**given_flags(parser.parse_args([*words, str(script), "--x"]), Wider))
         assert (made.nap_time, made.loud, made.arguments) == (nap_time, loud, ("--x",))
     with pytest.raises(ArgumentError, match="`nap_time` must be a number of seconds above 0"):
         Wider(script=str(script), nap_time=0)
@@ -239,7 +239,7 @@ def test_flags_become_options():
         "-n 4 --workers-per-host 2 --hosts a,b --cores-per-worker 2 --gpus-per-worker 1 --start-timeout 9 "
         "--max-restarts 1 train.py -n 5"
     )
-    assert given(parser.parse_args(words.split()), Script) == {
+    assert given_flags(parser.parse_args(words.split()), Script) == {
         "workers": 4, "workers_per_host": 2, "hosts": ["a", "b"], "cores_per_worker": 2,
         "gpus_per_worker": 1, "start_timeout": 9.0, "max_restarts": 1, "script": "train.py",
         "arguments": ["-n", "5"],

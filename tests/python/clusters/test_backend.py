@@ -10,7 +10,7 @@ import pytest
 
 import tfdistr
 from tfdistr.clusters import backend
-from tfdistr.clusters.local.cluster import describe_local_cluster as local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster as local_cluster
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.utils import gpus
 from tfdistr.utils.gpus import visible_gpus
@@ -217,7 +217,7 @@ def test_another_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_choice_does_not_start_mpi() -> None:
     code = (
-        "import sys; from tfdistr.clusters.local.cluster import LocalCluster; "
+        "import sys; from tfdistr.clusters.local.local_cluster import LocalCluster; "
         "LocalCluster(workers=2).backend('mpi'); "
         "sys.exit('mpi4py' in sys.modules or 'tensorflow' in sys.modules)"
     )

@@ -12,7 +12,7 @@ from launched import command
 from launched_job import Job
 
 from tfdistr.clusters import guard
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.rendezvous.launcher_ranks import RANKS
 from tfdistr.supervision.supervisor import run_workers
 

@@ -14,7 +14,7 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr.clusters import worker_process
-from tfdistr.clusters.local.cluster import describe_local_cluster, local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster, local_cluster
 from tfdistr.errors import ClusterStartError
 from tfdistr.network import ports
 from tfdistr.network.loopback import keep_to_loopback

@@ -13,7 +13,7 @@ from launched import command
 from launched_job import Job
 
 import tfdistr
-from tfdistr.clusters.cluster import Role
+from tfdistr.clusters.cluster import ProcessRole
 from tfdistr.clusters.local import parameter_servers
 from tfdistr.clusters.local.parameter_servers import LocalServers
 from tfdistr.clusters.worker_process import WorkerProcess, stop
@@ -33,7 +33,10 @@ class OneServer:
     """A worker that can be replaced, and its chief."""
 
     workers, follow, start_timeout, tasks = 2, True, 60.0, ()
-    roles = (Role("Worker 0 of 1", "worker 0", replaceable=True), Role("The chief", "chief 0", leads=True))
+    roles = (
+        ProcessRole("Worker 0 of 1", "worker 0", replaceable=True),
+        ProcessRole("The chief", "chief 0", leads=True),
+    )
 
     def start(self, command: Any, run_dir: Path) -> list[WorkerProcess]:
         return [self._process(index, command, run_dir) for index in range(2)]
@@ -101,7 +104,7 @@ def test_servers_that_stay_when_their_chief_is_done_are_ended(job):
 def test_how_a_server_leaves_does_not_matter(job, monkeypatch, behaviours, replaceable):
     """It crashes once its work is done, or after its chief has ended well."""
     monkeypatch.setattr(supervisor, "SERVER_GRACE", 10.0)
-    server = Role("A server", "ps 0", replaceable=replaceable)
+    server = ProcessRole("A server", "ps 0", replaceable=replaceable)
     monkeypatch.setattr(OneServer, "roles", (server, OneServer.roles[1]))
     statuses = job.run(behaviours)
     assert [status.status for status in statuses] == ["done", "done"]

@@ -15,10 +15,10 @@ from refusals import assert_says
 
 import tfdistr
 from tfdistr.clusters.guard import MARK, say
-from tfdistr.clusters.ray import cluster as ray_cluster_module
 from tfdistr.clusters.ray import driver
-from tfdistr.clusters.ray.cluster import ray_cluster
+from tfdistr.clusters.ray import ray_cluster as ray_cluster_module
 from tfdistr.clusters.ray.driver import room
+from tfdistr.clusters.ray.ray_cluster import ray_cluster
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.supervision.supervisor import run_workers

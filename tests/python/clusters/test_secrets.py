@@ -12,11 +12,11 @@ import pytest
 from observed import containing, wait_for
 
 from tfdistr.clusters import guard
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.clusters.ray import driver
-from tfdistr.clusters.ray.cluster import ray_cluster
-from tfdistr.clusters.slurm.cluster import slurm_cluster
-from tfdistr.clusters.ssh.cluster import ssh_cluster
+from tfdistr.clusters.ray.ray_cluster import ray_cluster
+from tfdistr.clusters.slurm.slurm_cluster import slurm_cluster
+from tfdistr.clusters.ssh.ssh_cluster import ssh_cluster
 from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError
 from tfdistr.network.loopback import keep_to_loopback

@@ -17,9 +17,9 @@ from refusals import assert_says
 import tfdistr
 from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
-from tfdistr.clusters.slurm import cluster as slurm_cluster_module
 from tfdistr.clusters.slurm import programs as slurm_programs
-from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of
+from tfdistr.clusters.slurm import slurm_cluster as slurm_cluster_module
+from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of_job
 from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 
@@ -190,7 +190,7 @@ def test_a_task_of_srun_starts_no_workers(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfdistr.clusters.slurm.cluster.check_programs", lambda *programs: None)
+    monkeypatch.setattr("tfdistr.clusters.slurm.slurm_cluster.check_programs", lambda *programs: None)
 
 
 @pytest.mark.usefixtures("_programs")
@@ -222,7 +222,7 @@ def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("pmi2",))
     slurm_programs._tried.cache_clear()
     ended = subprocess.CompletedProcess((), 1, "", "x\nno PMI\n")
-    monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: ended)
+    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *command, **options: ended)
     assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not join: no PMI")
     slurm_programs._tried.cache_clear()
 
@@ -238,8 +238,8 @@ def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_the_state_of_a_job(output: str, error: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.CompletedProcess((), 1 if error else 0, output, error)
-    monkeypatch.setattr(slurm_programs, "ask", lambda *command, **options: ended)
-    assert str(state_of("14")) == state
+    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *command, **options: ended)
+    assert str(state_of_job("14")) == state
 
 
 def test_a_rank_that_its_guard_reports_as_stopped_is_stopped(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ watch(child.pid, iter([True, False, 0]), first=signal.SIGTERM, then=signal.SIGKI
 
 
 def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert slurm_programs.ask("sleep", "5", timeout=0.1).returncode == 1
-    assert "No such file" in slurm_programs.ask("/nowhere/squeue").stderr
+    assert slurm_programs.ask_slurm("sleep", "5", timeout=0.1).returncode == 1
+    assert "No such file" in slurm_programs.ask_slurm("/nowhere/squeue").stderr
     assert State("", "") == State("", "None")._replace(reason="")
 
 

@@ -17,7 +17,7 @@ import slurm_lab
 from launched import command, is_there, processes_of, wait_for, when_ready
 
 from tfdistr.clusters.guard import HEARTBEAT
-from tfdistr.clusters.slurm.cluster import SlurmCluster, slurm_cluster
+from tfdistr.clusters.slurm.slurm_cluster import SlurmCluster, slurm_cluster
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 
 pytestmark = pytest.mark.timeout(240)
@@ -168,7 +168,7 @@ def test_a_time_limit_is_named(job: Job) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from tfdistr.clusters.slurm.cluster import slurm_cluster
+from tfdistr.clusters.slurm.slurm_cluster import slurm_cluster
 from tfdistr.supervision.supervisor import run_workers
 def say(event):
     if event["event"] == "ready" or event["worker"] is None:

@@ -14,11 +14,11 @@ from refusals import assert_says
 
 import tfdistr
 from tfdistr._version import __version__
-from tfdistr.clusters.ssh import cluster as ssh_cluster_module
+from tfdistr.clusters.ssh import ssh_cluster as ssh_cluster_module
 from tfdistr.clusters.ssh import survey
-from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
-from tfdistr.clusters.ssh.host_facts import versions
-from tfdistr.clusters.ssh.survey import Answer, ask, marker_in, name_of_host, refuse
+from tfdistr.clusters.ssh.host_facts import versions_here
+from tfdistr.clusters.ssh.ssh_cluster import SshCluster, ssh_cluster
+from tfdistr.clusters.ssh.survey import HostAnswer, ask_hosts, marker_in, name_of_host, refuse_hosts
 from tfdistr.clusters.ssh.workers import Tunnels
 from tfdistr.errors import ArgumentError, ClusterStartError, JobMismatchError
 from tfdistr.jobs.run_dir import temporary_run_dir
@@ -105,7 +105,7 @@ LIKE_SSH = 'for last; do :; done; echo Welcome; exec sh -c "$last"'
 
 def test_what_a_host_answers(tmp_path: Path) -> None:
     with marker_in(tmp_path) as marker:
-        (answer,) = ask(
+        (answer,) = ask_hosts(
             ["me@localhost"], ssh=[program(tmp_path, LIKE_SSH)], timeout=60, ports=3, marker=marker
         )
     assert not Path(marker).exists()
@@ -129,14 +129,14 @@ def test_a_host_counts_the_gpus_that_the_user_lets_workers_see(tmp_path: Path) -
     listing = program(tmp_path, 'for gpu in 0 1 2; do echo "GPU $gpu: a card"; done', "nvidia-smi")
     ssh = program(tmp_path, f"export PATH={Path(listing).parent}:$PATH; {LIKE_SSH}")
     for visible, gpus in (("2,1", ["2", "1"]), ("-1", [])):
-        (answer,) = ask(["localhost"], ssh=[ssh], timeout=60, visible=visible)
+        (answer,) = ask_hosts(["localhost"], ssh=[ssh], timeout=60, visible=visible)
         assert answer.facts["gpus"] == gpus
 
 
 def test_hosts_are_asked_at_once_and_none_is_left_behind(tmp_path: Path) -> None:
     ssh = program(tmp_path, "exec sleep 60")
     began = time.monotonic()
-    answers = ask(list("abcdefgh"), ssh=[ssh], timeout=1.0)
+    answers = ask_hosts(list("abcdefgh"), ssh=[ssh], timeout=1.0)
     assert time.monotonic() - began < 10
     assert {answer.failure for answer in answers} == {"no answer within 1 s"}
 
@@ -170,41 +170,41 @@ def test_no_ssh(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_ends_the_survey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(look: Any) -> Answer:
+    def interrupted(look: Any) -> HostAnswer:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(survey._Query, "answer", interrupted)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        ask(["a", "b"], ssh=[program(tmp_path, "exec sleep 60")], timeout=60)
+        ask_hosts(["a", "b"], ssh=[program(tmp_path, "exec sleep 60")], timeout=60)
     assert time.monotonic() - began < 20
 
 
 def of_gpus(*gpus: str) -> dict[str, Any]:
     return {
-        "versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1, 2], "core": "/core",
-        "gpus": list(gpus),
+        "versions": versions_here(None), "sees_marker": True, "unresolved": [], "ports": [1, 2],
+        "core": "/core", "gpus": list(gpus),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("answers", "options", "place", "said"),
     [
-        ([Answer("localhost", {**of_gpus(), "ports": [12345]})], {"workers_per_host": 2}, (0, "localhost"),
-         ["Each host must have a free port for each", "Received: too few on localhost"]),
-        ([Answer("a", of_gpus("0", "1")), Answer("me@b", of_gpus("0"))],
+        ([HostAnswer("localhost", {**of_gpus(), "ports": [12345]})], {"workers_per_host": 2},
+         (0, "localhost"), ["Each host must have a free port for each", "Received: too few on localhost"]),
+        ([HostAnswer("a", of_gpus("0", "1")), HostAnswer("me@b", of_gpus("0"))],
          {"workers_per_host": 2, "gpus_per_worker": 1}, (2, "me@b"),
          ["`gpus_per_worker` times the workers of a",
           "Received: me@b: 2 workers with 1 each, and 1 visible GPU (nvidia-smi,"]),
-        ([Answer("localhost", of_gpus())], {"ssh": "/", "warm": False}, (None, None),
+        ([HostAnswer("localhost", of_gpus())], {"ssh": "/", "warm": False}, (None, None),
          ["ssh must be a program that this machine", "Received: [Errno 13] Permission denied: '/'"]),
     ],
 )  # fmt: skip
 def test_hosts_on_which_workers_cannot_start(
-    answers: list[Answer], options: dict[str, Any], place: tuple[int, str], said: list[str], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    answers: list[HostAnswer], options: dict[str, Any], place: tuple[int, str], said: list[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: answers)
+    monkeypatch.setattr(ssh_cluster_module, "ask_hosts", lambda *_, **__: answers)
     cluster = ssh_cluster([answer.host for answer in answers], **options)
     with pytest.raises(ClusterStartError) as caught:
         cluster.start([sys.executable], tmp_path)
@@ -224,12 +224,12 @@ def test_each_worker_sees_its_own_gpus(
     each: int | None, seen: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [
-        Answer("a", of_gpus("0", "1", "2", "3", "4")),
-        Answer("b", of_gpus("GPU-7", "GPU-8", "GPU-9", "GPU-10")),
+        HostAnswer("a", of_gpus("0", "1", "2", "3", "4")),
+        HostAnswer("b", of_gpus("GPU-7", "GPU-8", "GPU-9", "GPU-10")),
     ]
     started: list[Any] = []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(ssh_cluster_module, "ask", lambda *_, **__: found)
+    monkeypatch.setattr(ssh_cluster_module, "ask_hosts", lambda *_, **__: found)
     monkeypatch.setattr(SshCluster, "_start_all", lambda self, remotes, run_dir: started.extend(remotes))
     ssh_cluster(["a", "b"], workers=4, gpus_per_worker=each, warm=False).start([sys.executable], tmp_path)
     assert [remote.spec["env"].get("CUDA_VISIBLE_DEVICES") for remote in started] == seen
@@ -243,14 +243,14 @@ def test_the_workers_of_all_hosts() -> None:
 def test_tunnels_need_ports_that_are_free_on_all_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = {"versions": versions(None), "sees_marker": True, "unresolved": [], "ports": [1]}
+    facts = {"versions": versions_here(None), "sees_marker": True, "unresolved": [], "ports": [1]}
     asked = []
 
-    def ask(hosts: Any, *, wanted: Any, **_: Any) -> list[Answer]:
+    def ask(hosts: Any, *, wanted: Any, **_: Any) -> list[HostAnswer]:
         asked.append(tuple(wanted))
-        return [Answer("a", {**facts, "busy": []}), Answer("b", {**facts, "busy": [wanted[0]]})]
+        return [HostAnswer("a", {**facts, "busy": []}), HostAnswer("b", {**facts, "busy": [wanted[0]]})]
 
-    monkeypatch.setattr(ssh_cluster_module, "ask", ask)
+    monkeypatch.setattr(ssh_cluster_module, "ask_hosts", ask)
     with pytest.raises(ClusterStartError) as caught:
         ssh_cluster(["a", "b"], tunnels=True).start([sys.executable], tmp_path)
     assert (caught.value.received, caught.value.worker, caught.value.host) == ("too few on b", 1, "b")
@@ -273,20 +273,22 @@ def test_the_ways_of_tunnels() -> None:
 def test_busy_ports_are_found(tmp_path: Path) -> None:
     free, taken = free_ports(2)
     with socket.create_server(("", taken)):
-        (answer,) = ask(["localhost"], ssh=[program(tmp_path, LIKE_SSH)], timeout=60, wanted=[free, taken])
+        (answer,) = ask_hosts(
+            ["localhost"], ssh=[program(tmp_path, LIKE_SSH)], timeout=60, wanted=[free, taken]
+        )
     assert answer.facts["busy"] == [taken]
 
 
 HERE = {"version of Python": "3.11", "version of TensorFlow": "2.21.0"}
 
 
-def answer(host: str, **facts: Any) -> Answer:
+def answer(host: str, **facts: Any) -> HostAnswer:
     ahead = facts.pop("ahead", 0.0)
-    return Answer(host, {"versions": HERE, "sees_marker": True, "unresolved": [], **facts}, ahead=ahead)
+    return HostAnswer(host, {"versions": HERE, "sees_marker": True, "unresolved": [], **facts}, ahead=ahead)
 
 
-def refused(*answers: Answer) -> Any:
-    return refuse(answers, HERE, run_dir="/run", workers_per_host=2)
+def refused(*answers: HostAnswer) -> Any:
+    return refuse_hosts(answers, HERE, run_dir="/run", workers_per_host=2)
 
 
 def test_hosts_that_are_alike(caplog: pytest.LogCaptureFixture) -> None:
@@ -304,7 +306,7 @@ def test_versions_that_differ_are_named_before_anything_starts() -> None:
 
 
 def test_a_host_among_others_that_does_not_answer_is_named() -> None:
-    error = refused(answer("a"), Answer("b", failure="denied", fix="Let."), answer("c"))
+    error = refused(answer("a"), HostAnswer("b", failure="denied", fix="Let."), answer("c"))
     assert (error.received, error.fix, error.worker, error.host) == ("b: denied", "Let.", 2, "b")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tfdistr.collectives.mpi import agreement
-from tfdistr.collectives.mpi.agreement import Agreement, Talks
+from tfdistr.collectives.mpi.agreement import MpiAgreement, Talks
 from tfdistr.collectives.mpi.joining import Joining
 from tfdistr.collectives.mpi.obstacles import Door, OpenDoor
 from tfdistr.collectives.mpi.world import MpiLibrary
@@ -63,7 +63,7 @@ def talks(peer: Any, timeout: float = 0.5, own: str = "worker 0") -> Talks:
 
 def begin(peer: Any, library: Library, timeout: float = 0.5) -> Joining:
     made: Any = library
-    return Joining(talks(peer, timeout), Agreement("", [0, 0]), made, timeout)
+    return Joining(talks(peer, timeout), MpiAgreement("", [0, 0]), made, timeout)
 
 
 class Connection:

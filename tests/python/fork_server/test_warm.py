@@ -15,7 +15,7 @@ from forked import PROGRAM, server_of, states
 from paths import WORKERS
 
 import tfdistr
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.fork_server import servers
 from tfdistr.fork_server.child import is_read_at_load
 from tfdistr.fork_server.client import Forked, Refused

@@ -7,7 +7,7 @@ from typing import Any
 
 from paths import WORKERS
 
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.supervision.events import EventReader
 from tfdistr.supervision.supervisor import run_workers
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from launched import command, events_in, is_there, processes_of
 
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.errors import TfdistrError
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 

@@ -7,7 +7,7 @@ import hosts
 import launched_job
 from launched import wait_for
 
-from tfdistr.clusters.ssh.cluster import SshCluster, ssh_cluster
+from tfdistr.clusters.ssh.ssh_cluster import SshCluster, ssh_cluster
 
 
 class Job(launched_job.Job):

@@ -1,4 +1,4 @@
-"""A small engine, as an example: workers that are plain subprocesses of this process."""
+"""A small cluster, as an example: workers that are plain subprocesses of this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import EngineCluster
+from tfdistr.clusters.cluster import ConfiguredCluster
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.network.ports import free_ports
@@ -19,8 +19,8 @@ from tfdistr.utils.processes import PARENT
 
 
 @attrs.frozen(kw_only=True)
-class SubprocessCluster(EngineCluster):
-    """Workers of this machine. `EngineCluster` has the arguments that all engines share."""
+class SubprocessCluster(ConfiguredCluster):
+    """Workers of this machine. `ConfiguredCluster` has the arguments that all clusters share."""
 
     workers: int = argument(check_int, "workers", default=2)
 

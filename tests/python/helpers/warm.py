@@ -11,7 +11,7 @@ from typing import IO
 
 from paths import PROGRAMS
 
-from tfdistr.clusters.local.cluster import BY_MEMORY
+from tfdistr.clusters.local.local_cluster import BY_MEMORY
 from tfdistr.fork_server.client import Forked, Refused
 from tfdistr.fork_server.servers import WarmStart, warm_start
 from tfdistr.network.loopback import keep_to_loopback

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfdistr.clusters.local.cluster import WORKER
+from tfdistr.clusters.local.local_cluster import WORKER
 from tfdistr.jobs.caller import Caller
 from tfdistr.r import functions
 from tfdistr.utils.function_files import FunctionByName, PythonFunction

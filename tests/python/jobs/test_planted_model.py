@@ -12,7 +12,7 @@ import stores
 from resumed import X, train
 
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.jobs import restarts
 
 URL = "memory://bucket/run"

@@ -17,7 +17,7 @@ from slow import mostly_slow
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
-from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
+from tfdistr.clusters.local.local_cluster import LocalCluster, describe_local_cluster
 from tfdistr.errors import ArgumentError, JobStoppedError
 
 

@@ -11,7 +11,7 @@ from resumed import bits, train
 
 import tfdistr
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.jobs import restarts
 
 URL = "s3://bucket/run"

@@ -22,7 +22,7 @@ from observed import containing, wait_for
 from paths import PROGRAMS
 from slow import mostly_slow
 
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError
 from tfdistr.network import loopback

@@ -37,7 +37,7 @@ def test_data_that_cannot_be_had_on_workers_is_refused(tmp_path, monkeypatch):
         ParameterServer().check_job(job)
     monkeypatch.setattr(feed, "LARGEST_JOB", 1000)
     with pytest.raises(ArgumentError, match="must be at most 1 GiB"):
-        feed.describe(make_job(len, X, Y, num_workers=2), None, [4, None])
+        feed.describe_job(make_job(len, X, Y, num_workers=2), None, [4, None])
 
 
 class AppliesTwice(keras.Model):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.r.messages import in_r
 from tfdistr.r.values import for_r, refuse_unknown, seed_of_r
@@ -108,8 +108,11 @@ def test_what_is_no_path_is_refused(value):
 
 @pytest.mark.parametrize(
     ("name", "fix"),
-    [("epoch", "Write epochs."), ("corse", "Write cores."),
-     ("zzz", "Correct the name. Its arguments are x, epochs, cores.")],
+    [
+        ("epoch", "Write epochs."),
+        ("corse", "Write cores."),
+        ("zzz", "Correct the name. Its arguments are x, epochs, cores."),
+    ],
 )
 def test_an_unknown_argument_of_an_r_function(name, fix):
     with pytest.raises(ArgumentError) as caught:

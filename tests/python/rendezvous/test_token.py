@@ -7,7 +7,7 @@ import pytest
 from meeting import addresses, connect, outcomes, run, started
 
 import tfdistr
-from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.rendezvous.token import TOKEN, Proofs, with_token
 
 pytestmark = pytest.mark.timeout(60)
@@ -92,7 +92,7 @@ def test_a_local_cluster_has_a_token(monkeypatch, tmp_path):
     seen = []
     monkeypatch.delenv(TOKEN, raising=False)
     monkeypatch.setattr(
-        "tfdistr.clusters.local.cluster.LocalCluster.start_process",
+        "tfdistr.clusters.local.local_cluster.LocalCluster.start_process",
         lambda self, index, command, run_dir, config, env: seen.append(env[TOKEN]),
     )
     describe_local_cluster(2).start(["true"], tmp_path)

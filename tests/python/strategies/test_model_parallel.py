@@ -10,7 +10,7 @@ from clusters import PROGRAMS, run_well
 from xla_dumps import operations
 
 import tfdistr
-from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import tf_config

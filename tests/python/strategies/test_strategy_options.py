@@ -8,7 +8,7 @@ from refusals import assert_says
 
 import tfdistr
 from tfdistr import model_parallel, multi_worker_mirrored, parameter_server
-from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.strategies import STRATEGIES, Strategy, as_strategy
 

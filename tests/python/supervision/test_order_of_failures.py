@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tfdistr.clusters.cluster import Role
+from tfdistr.clusters.cluster import ProcessRole
 from tfdistr.errors import WorkerFailedError
 from tfdistr.supervision import supervisor
 from tfdistr.supervision.events import EventReader, EventWriter, HostClocks, events_path
-from tfdistr.supervision.failures import Cause, Failure, root_cause
+from tfdistr.supervision.failures import Failure, FailureKind, root_cause
 from tfdistr.supervision.supervisor import run_workers
 
 HOUR = 3600.0
@@ -69,7 +69,7 @@ class Host:
 def blamed(folder: Path, ahead: tuple[float, ...], *actions: Actions) -> WorkerFailedError:
     """Run hosts whose clocks are so far ahead, and return the error of the job."""
     hosts = [Host(i, folder, each, what) for i, (each, what) in enumerate(zip(ahead, actions, strict=True))]
-    roles = [Role(f"Worker {i} of {len(hosts)}", f"worker {i}") for i in range(len(hosts))]
+    roles = [ProcessRole(f"Worker {i} of {len(hosts)}", f"worker {i}") for i in range(len(hosts))]
     cluster: Any = SimpleNamespace(
         workers=len(hosts), roles=roles, start_again=None, follow=False,
         start_timeout=60.0, start=lambda command, run_dir: hosts,
@@ -185,8 +185,8 @@ def test_the_shortest_delay_says_how_far_a_clock_is_apart() -> None:
 
 
 def test_the_kind_of_a_failure_counts_before_its_order() -> None:
-    failures = [Failure(0, 0, Cause.PEER), Failure(1, 1, Cause.EXIT), Failure(2, 3, Cause.OWN),
-                Failure(3, 2, Cause.OWN)]  # fmt: skip
+    failures = [Failure(0, 0, FailureKind.PEER), Failure(1, 1, FailureKind.EXIT),
+                Failure(2, 3, FailureKind.OWN), Failure(3, 2, FailureKind.OWN)]  # fmt: skip
     assert root_cause(failures).worker == 3
     assert root_cause(failures[:3]).worker == 2
     assert root_cause(failures[:2]).worker == 1
@@ -214,7 +214,7 @@ def test_a_worker_is_not_silent_while_a_function_of_the_session_runs(tmp_path: P
         host.end(0)
 
     hosts = [Remote(i, tmp_path, 0.0, {2: ask, 4: done} if i == 0 else {4: done}) for i in range(2)]
-    roles = [Role(f"Worker {i} of 2", f"worker {i}") for i in range(2)]
+    roles = [ProcessRole(f"Worker {i} of 2", f"worker {i}") for i in range(2)]
     cluster: Any = SimpleNamespace(
         workers=2, roles=roles, start_again=None, follow=False, start_timeout=60.0,
         start=lambda command, run_dir: hosts,

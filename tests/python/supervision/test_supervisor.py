@@ -12,8 +12,8 @@ import pytest
 from launched import CARRIERS, command, when_ready
 from launched_job import Job
 
-from tfdistr.clusters.local import cluster
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local import local_cluster as local_cluster_module
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.errors import CheckpointError, ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.supervision import supervisor
@@ -280,7 +280,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
 
         def choose(times: int) -> None:
             answers = [[server.getsockname()[1], *free_ports(1)] for _ in range(times)]
-            monkeypatch.setattr(cluster, "free_ports", lambda n: answers.pop() if answers else free_ports(n))
+            monkeypatch.setattr(
+                local_cluster_module, "free_ports", lambda n: answers.pop() if answers else free_ports(n)
+            )
 
         yield choose
 

@@ -18,8 +18,8 @@ from paths import ROOT
 from slow import few_or_many
 
 import tfdistr
-from tfdistr.clusters.local.cluster import LocalCluster, describe_local_cluster
-from tfdistr.clusters.ssh.cluster import SshCluster
+from tfdistr.clusters.local.local_cluster import LocalCluster, describe_local_cluster
+from tfdistr.clusters.ssh.ssh_cluster import SshCluster
 from tfdistr.errors import TfdistrError
 from tfdistr.jobs.strategies import STRATEGIES, as_strategy
 from tfdistr.training.job import Job
@@ -40,9 +40,11 @@ scalars = (
 )  # fmt: skip
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text(max_size=3) | st.integers(0, 3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 3), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 ARGUMENTS = [
@@ -67,7 +69,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return start(command, *args, **kwargs)
         raise AssertionError(f"a process was started: {command}")
 
-    monkeypatch.setattr("tfdistr.clusters.local.cluster.mpi_library", lambda: "MPICH")
+    monkeypatch.setattr("tfdistr.clusters.local.local_cluster.mpi_library", lambda: "MPICH")
     monkeypatch.setattr(subprocess, "Popen", refuse)
 
 

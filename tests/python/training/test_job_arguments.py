@@ -10,7 +10,7 @@ import pytest
 from refusals import assert_says
 
 import tfdistr
-from tfdistr.clusters.local.cluster import describe_local_cluster
+from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.fit import distributed_fit

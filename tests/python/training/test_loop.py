@@ -195,7 +195,7 @@ def test_steps_with_the_gradient_of_a_pooling_stay_a_function(kind, inline):
     model = make(kind)
     steps = Steps(model, model.train_step, data)
     steps.run(2)
-    graph = steps._of_stack.get_concrete_function().graph.as_graph_def()
+    graph = steps._loops.over_stack.get_concrete_function().graph.as_graph_def()
     (loop,) = [node for node in graph.node if node.op == "While"]
     assert loop.attr["_lower_using_switch_merge"].b == inline
 

@@ -28,10 +28,14 @@ def test_the_last_registered_is_the_first_to_be_called():
 
 
 def test_each_is_called_once():
-    assert printed(PROGRAM + "at_exit.run(); at_exit.run(); print('end')") == ["first", "last", "end"]
+    assert printed(PROGRAM + "at_exit.run_at_exit(); at_exit.run_at_exit(); print('end')") == [
+        "first",
+        "last",
+        "end",
+    ]
 
 
-@pytest.mark.parametrize("end", ["", "at_exit.run()"])
+@pytest.mark.parametrize("end", ["", "at_exit.run_at_exit()"])
 def test_a_function_at_exit_can_fail_the_process_after_all_others(end):
     code = f"{PROGRAM}\nat_exit.register(at_exit.fail)\n{end}"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

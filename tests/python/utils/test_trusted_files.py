@@ -12,7 +12,7 @@ import pytest
 import tfdistr
 from tfdistr.clusters.guard import MARK, SPEC
 from tfdistr.clusters.guard import __file__ as guard
-from tfdistr.clusters.local.cluster import local_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrError
 from tfdistr.fork_server import servers
 from tfdistr.jobs.result_files import load_history

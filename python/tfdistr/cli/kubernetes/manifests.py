@@ -40,7 +40,7 @@ def kubernetes_manifests(
     secret_env: Sequence[str] = (),
     namespace: str | None = None,
     grace_period: int = 120,
-) -> list[dict[str, Any]]:
+) -> list[Manifest]:
     """Give the objects of Kubernetes that run a script as workers.
 
     Args:

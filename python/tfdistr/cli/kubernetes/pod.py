@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tfdistr.cli.script import WORKER
 from tfdistr.cli.script_options import check_script
@@ -32,7 +31,7 @@ _LONGEST = 4096  # bytes that Kubernetes keeps of a message
 _TRACEBACK = 2000
 
 
-def run_worker(script: str, arguments: list[str]) -> int:
+def run_in_pod(script: str, arguments: list[str]) -> int:
     """Run a script as the worker of this pod, and return its exit status; a failure becomes the message."""
     place = place_in_job()
     if place is None:
@@ -75,7 +74,7 @@ def _wait(command: list[str]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _failure(run_dir: str, index: int) -> dict[str, Any]:
+def _failure(run_dir: str, index: int) -> dict[str, object]:
     """The report of the script about its failure; empty if there is none."""
     try:
         lines = events_path(run_dir, index).read_text(encoding="utf-8").splitlines()

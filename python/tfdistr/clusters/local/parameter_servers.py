@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfdistr.clusters.cluster import Cluster, Role
-from tfdistr.clusters.local.cluster import LocalCluster, launch
+from tfdistr.clusters.cluster import Cluster, ProcessRole
+from tfdistr.clusters.local.local_cluster import LocalCluster, launch
 from tfdistr.clusters.worker_process import WorkerProcess
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import ClusterConfig, Task, tf_config
@@ -54,7 +54,7 @@ class LocalServers(Cluster):
         return self._cluster.heartbeat_timeout
 
     @property
-    def roles(self) -> list[Role]:
+    def roles(self) -> list[ProcessRole]:
         """The role of each process."""
         return [self._role(task) for task in self.tasks]
 
@@ -88,11 +88,11 @@ class LocalServers(Cluster):
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [own, users]))
         return self._cluster.start_process(index, command, run_dir, self._configs[index], env)
 
-    def _role(self, task: Task) -> Role:
+    def _role(self, task: Task) -> ProcessRole:
         if task.type == "worker":
             title = f"Worker {task.index} of {self._cluster.workers}"
             # Without parameter servers the worker holds a part of the model.
-            return Role(title, str(task), replaceable=self._cluster.ps > 0)
+            return ProcessRole(title, str(task), replaceable=self._cluster.ps > 0)
         if task.type == "ps":
-            return Role(f"The parameter server ps {task.index} of {self._cluster.ps}", str(task))
-        return Role("The chief", str(task), leads=True)
+            return ProcessRole(f"The parameter server ps {task.index} of {self._cluster.ps}", str(task))
+        return ProcessRole("The chief", str(task), leads=True)

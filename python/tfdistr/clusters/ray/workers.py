@@ -18,7 +18,7 @@ from tfdistr.clusters.remote_worker import (
     RemoteJob,
     RemoteWorker,
     message_in,
-    quoted,
+    quoted_lines,
     unseen_run_dir,
 )
 from tfdistr.clusters.worker_process import log_path, lost_worker_error
@@ -70,7 +70,7 @@ class RayJob(RemoteJob):
 
     def _take(self, message: Message) -> None:
         if "refused" in message:
-            self.fail(refusal(message, self._spec))
+            self.fail(refused_start(message, self._spec))
             self.end_all()
         elif "news" in message:
             needed = _had(message, self._spec)
@@ -115,7 +115,7 @@ class RayJob(RemoteJob):
     def _end(self, status: int) -> None:
         """Record that the driver has exited."""
         if not self._closing and self.running:
-            said = quoted(last_lines(self._log, _LINES))
+            said = quoted_lines(last_lines(self._log, _LINES))
             self.fail(
                 WorkerFailedError(
                     f"The workers were lost with their connection to Ray, which exited with status {status}."
@@ -190,7 +190,7 @@ _REFUSALS = {
 }
 
 
-def refusal(message: Message, spec: Message) -> ClusterStartError:
+def refused_start(message: Message, spec: Message) -> ClusterStartError:
     """Return the error for a job that the driver has refused."""
     scarce = "nodes" in message
     values = {**spec, **message, "had": _had(message, spec) if scarce else ""}

@@ -37,7 +37,7 @@ def check_programs(*programs: str) -> None:
         )
 
 
-def ask(
+def ask_slurm(
     *command: str, timeout: float = TIMEOUT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a Slurm program. A program that cannot be run, or that hangs, has the status 1."""
@@ -67,9 +67,9 @@ class State(NamedTuple):
 _STATE = re.compile(r"\bJobState=(\S+) Reason=(.*?) Dependency=")
 
 
-def state_of(job: str) -> State:
+def state_of_job(job: str) -> State:
     """Return the state of a job. Slurm forgets a job some minutes after its end."""
-    said = ask("scontrol", "--oneliner", "show", "job", job)
+    said = ask_slurm("scontrol", "--oneliner", "show", "job", job)
     match = _STATE.search(said.stdout)
     if match is not None:
         return State(match[1], match[2].replace("_", " ") if " " in match[2] else match[2])
@@ -79,28 +79,28 @@ def state_of(job: str) -> State:
 # --- The allocation of this process
 
 
-def in_allocation(environ: Mapping[str, str] = os.environ) -> bool:
+def in_allocation() -> bool:
     """Return whether this process runs in an allocation of ``salloc``, ``sbatch`` or ``srun``."""
-    return bool(environ.get("SLURM_JOB_ID"))
+    return bool(os.environ.get("SLURM_JOB_ID"))
 
 
-def tasks_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+def tasks_of_allocation() -> tuple[int, ...]:
     """Return the number of tasks on each node of the allocation; one each if the user set none."""
-    nodes = len(nodes_of_allocation(environ))
-    named = any(environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))
-    counts = tuple(expand_counts(environ.get("SLURM_TASKS_PER_NODE", "1"))) if named else ()
+    nodes = len(nodes_of_allocation())
+    named = any(os.environ.get(name) for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))
+    counts = tuple(expand_counts(os.environ.get("SLURM_TASKS_PER_NODE", "1"))) if named else ()
     return counts if len(counts) == nodes else (1,) * nodes
 
 
-def cores_of_allocation(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+def cores_of_allocation() -> tuple[int, ...]:
     """Return the number of processors of the allocation on each of its nodes; empty if they are not known."""
-    text = environ.get("SLURM_JOB_CPUS_PER_NODE", "")
+    text = os.environ.get("SLURM_JOB_CPUS_PER_NODE", "")
     return tuple(expand_counts(text)) if text else ()
 
 
-def gpus_of_node(environ: Mapping[str, str] = os.environ) -> int:
+def gpus_of_node() -> int:
     """Return the number of GPUs of the allocation on the node of a batch script; -1 if it is not known."""
-    text = environ.get("SLURM_GPUS_ON_NODE", "")
+    text = os.environ.get("SLURM_GPUS_ON_NODE", "")
     return int(text) if text.isdecimal() else -1
 
 
@@ -131,7 +131,7 @@ def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
 
 @lru_cache(maxsize=1)
 def _mpi_types() -> tuple[str, ...]:
-    said = ask("srun", "--mpi=list")
+    said = ask_slurm("srun", "--mpi=list")
     return tuple((said.stdout + said.stderr).split())
 
 
@@ -139,7 +139,7 @@ def _mpi_types() -> tuple[str, ...]:
 def _tried(job: str, kind: str, nodes: int) -> str:
     """Start two ranks in the allocation, once: "" if they are the ranks of one MPI job, else the reason."""
     command = ["srun", f"--mpi={kind}", "--overlap", "--kill-on-bad-exit=1", "--ntasks=2", f"--nodes={nodes}"]
-    said = ask(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
+    said = ask_slurm(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
     if said.returncode == 0 and said.stdout.split() == ["size", "2"] * 2:
         return ""
     last = (said.stderr or said.stdout).strip().splitlines()[-1:] or ["it says nothing"]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfdistr.clusters import guard
-from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
-from tfdistr.clusters.slurm.programs import ask, names, without_ranks
+from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted_lines
+from tfdistr.clusters.slurm.programs import ask_slurm, names, without_ranks
 from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.utils.log_tail import Tail
@@ -110,7 +110,7 @@ def lost_error(
 ) -> ClusterStartError | WorkerFailedError:  # fmt: skip
     """Return the error for the ranks ``lost``; ``what`` has ended, and how: "srun exited with status 1"."""
     never = [rank for rank in lost if not rank.pid]
-    said = quoted(_telling(lines))
+    said = quoted_lines(_telling(lines))
     if never:
         return ClusterStartError(
             f"Slurm did not start all {len(ranks)} workers, or the job ended before they did.",
@@ -222,4 +222,4 @@ class Srun(Ranks):
     def _cancel(self) -> None:
         """Cancel the step of a killed srun: its tasks would continue."""
         if self._step:
-            ask("scancel", f"{os.environ.get('SLURM_JOB_ID', '')}.{self._step}")
+            ask_slurm("scancel", f"{os.environ.get('SLURM_JOB_ID', '')}.{self._step}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfdistr.clusters.guard import after_exit
-from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask, state_of, without_ranks
+from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask_slurm, state_of_job, without_ranks
 from tfdistr.clusters.slurm.ranks import Ranks, SlurmStep, lost_error
 from tfdistr.errors import ClusterStartError
 from tfdistr.utils.interrupts import uninterrupted
@@ -64,7 +64,7 @@ class BatchJob(Ranks):
         try:
             self._canceller = after_exit("cancel", self._job)
         except BaseException:
-            ask("scancel", self._job)
+            ask_slurm("scancel", self._job)
             raise
         self._state = State("", "")
         self._asked_at = 0.0
@@ -75,7 +75,7 @@ class BatchJob(Ranks):
         self._read(final=self._over)
         if self._over or time.monotonic() - self._asked_at < self._pause():
             return
-        state = state_of(self._job)
+        state = state_of_job(self._job)
         self._asked_at = time.monotonic()
         if state.name and state != self._state:
             self._note(state)
@@ -93,14 +93,14 @@ class BatchJob(Ranks):
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
         if not self._stop_requested:
-            self._by_others = self._over or state_of(self._job).name in (*ENDED, "COMPLETING")
+            self._by_others = self._over or state_of_job(self._job).name in (*ENDED, "COMPLETING")
         if self._over:
             return
         if self._runs and not self._stop_requested and not kill:
-            ask("scancel", "--signal=INT", self._job)  # to the guards, which stop their workers quickly
+            ask_slurm("scancel", "--signal=INT", self._job)  # to the guards, which stop their workers quickly
         elif not self._killed and (kill or not self._stop_requested):
             self._killed = True
-            ask("scancel", self._job)
+            ask_slurm("scancel", self._job)
         self._stop_requested = True
 
     def reap(self) -> None:
@@ -112,7 +112,7 @@ class BatchJob(Ranks):
                 time.sleep(0.1)
             if not self._over and limit == until:
                 self._stop_requested = True
-                ask("scancel", self._job)
+                ask_slurm("scancel", self._job)
         if not self._over:
             self._lose(f"Slurm job {self._job} is {self._state}")
         self._canceller.kill()
@@ -142,7 +142,7 @@ class BatchJob(Ranks):
                 fix="Pass a larger `start_timeout` or none, request less, or pass another `partition`.",
             )
         )
-        ask("scancel", self._job)
+        ask_slurm("scancel", self._job)
         self.end_all()
 
     def _end_of_job(self, state: State) -> None:
@@ -186,7 +186,7 @@ def _submit(arguments: Sequence[str]) -> str:
         if process is not None:
             output, _ = process.communicate()
             if process.returncode == 0:
-                ask("scancel", output.strip().partition(";")[0])
+                ask_slurm("scancel", output.strip().partition(";")[0])
         raise
     if process.returncode != 0:
         raise ClusterStartError(

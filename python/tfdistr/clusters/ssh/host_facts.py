@@ -37,7 +37,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     sys.path[:0] = [*request["path"], os.path.dirname(request["core"])]
     return {
         "time": began,
-        "versions": versions(request["r"]),
+        "versions": versions_here(request["r"]),
         "core": _core()[1],
         "sees_marker": os.path.exists(request["marker"]) if request["marker"] else None,
         "unresolved": [name for name in request["names"] if not _resolves(name)],
@@ -49,7 +49,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def versions(r: dict[str, Any] | None) -> dict[str, str | None]:
+def versions_here(r: dict[str, Any] | None) -> dict[str, str | None]:
     """Return the versions that must be the same on all hosts; None for what is not installed."""
     return {
         "version of Python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -135,6 +135,6 @@ def _memory() -> int | None:
     return None
 
 
-def report(request: str) -> None:
+def report_facts(request: str) -> None:
     """Print the facts that a request asks for."""
     print(f"{MARK}{json.dumps(facts(json.loads(request)))}", flush=True)

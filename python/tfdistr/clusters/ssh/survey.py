@@ -36,7 +36,7 @@ VERSIONS_OF_R = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class HostAnswer:
     """The facts about a host, or the failure and its fix; its clock is ``ahead`` by so many seconds."""
 
     host: str
@@ -90,7 +90,7 @@ def ssh_command(ssh: Sequence[str], host: str, command: Sequence[str], *options:
     return [*(ssh or ["ssh"]), *given, host, shlex.join(command)]
 
 
-def ask(
+def ask_hosts(
     hosts: Sequence[str],
     *,
     ssh: Sequence[str] = (),
@@ -101,8 +101,8 @@ def ask(
     env: Mapping[str, str] | None = None,
     marker: str | None = None,
     visible: str | None = None,
-    r: dict[str, Any] | None = None,
-) -> list[Answer]:
+    r: dict[str, object] | None = None,
+) -> list[HostAnswer]:
     """Ask hosts for the facts about them, all at once; host_facts.py describes what is asked."""
     env = env or {}
     request = {
@@ -116,7 +116,7 @@ def ask(
         "r": r,
     }
     # Python reads the script from its input: a host without tfdistr also answers.
-    script = f"{Path(host_facts.__file__).read_text('utf-8')}\nreport({json.dumps(request)!r})\n"
+    script = f"{Path(host_facts.__file__).read_text('utf-8')}\nreport_facts({json.dumps(request)!r})\n"
     queries = [_Query(host, ssh, script, timeout) for host in hosts]
     try:
         return [query.answer() for query in queries]
@@ -125,8 +125,8 @@ def ask(
             query.stop()
 
 
-def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the R program that prints the versions that R workers need, for `ask`."""
+def r_request(rscript: Sequence[str], env: Mapping[str, str]) -> dict[str, object]:
+    """Return the R program that prints the versions that R workers need, for `ask_hosts`."""
     libraries = {name: env[name] for name in ("R_LIBS", "R_LIBS_USER") if name in env}
     return {"command": [*rscript, "-e", VERSIONS_OF_R], "env": libraries}
 
@@ -161,14 +161,14 @@ class _Query:
             self._output, self._errors = self._process.communicate(script)
         self._answered = time.time()
 
-    def answer(self) -> Answer:
+    def answer(self) -> HostAnswer:
         """Wait for the answer."""
         here = f"Let this user in without a password: ssh {shlex.quote(self._host)} true."
         if self._process is None:
-            return Answer(self._host, failure=self._error, fix="Install ssh, or pass `ssh`, its path.")
+            return HostAnswer(self._host, failure=self._error, fix="Install ssh, or pass `ssh`, its path.")
         self._thread.join(max(0.0, self._end - time.monotonic()))
         if self._thread.is_alive():
-            return Answer(self._host, failure=f"no answer within {self._timeout:g} s", fix=here)
+            return HostAnswer(self._host, failure=f"no answer within {self._timeout:g} s", fix=here)
         found = [line.partition(MARK)[2] for line in self._output.splitlines() if MARK in line]
         try:
             facts = json.loads(found[-1])
@@ -177,9 +177,9 @@ class _Query:
             silent = f"ssh prints nothing, and exits with status {status}"
             last = (self._errors.strip().splitlines() or [silent])[-1]
             there = f"The same Python must be at this path on that host: {sys.executable}."
-            return Answer(self._host, failure=last, fix=there if status in _NO_PYTHON else here)
+            return HostAnswer(self._host, failure=last, fix=there if status in _NO_PYTHON else here)
         before, after = facts["time"] - self._answered, facts["time"] - self._sent
-        return Answer(self._host, facts, ahead=before if before > 0 else min(after, 0.0))
+        return HostAnswer(self._host, facts, ahead=before if before > 0 else min(after, 0.0))
 
     def stop(self) -> None:
         """End it, if it still runs."""
@@ -223,7 +223,7 @@ class Finding(NamedTuple):
 
 
 def findings(
-    answers: Sequence[Answer], here: Mapping[str, str | None], folder: str, *, sees_folder: bool = True
+    answers: Sequence[HostAnswer], here: Mapping[str, str | None], folder: str, *, sees_folder: bool = True
 ) -> list[Finding]:
     """Return what is to be known of the hosts, in the order of the checks."""
     rows = [Finding(f"host {each.host}", BAD, str(each.failure), each.fix) for each in _silent(answers)]
@@ -248,8 +248,8 @@ def findings(
         "run directory", NONE, f"{folder}: this user cannot write there")]  # fmt: skip
 
 
-def refuse(
-    answers: Sequence[Answer], here: Mapping[str, str | None], *, run_dir: str, workers_per_host: int
+def refuse_hosts(
+    answers: Sequence[HostAnswer], here: Mapping[str, str | None], *, run_dir: str, workers_per_host: int
 ) -> TfdistrError | None:
     """Return the error for hosts on which workers cannot train together; None if they can."""
     place = {each.host: index * workers_per_host for index, each in enumerate(answers)}
@@ -283,16 +283,16 @@ def refuse(
     return None
 
 
-def _silent(answers: Sequence[Answer]) -> list[Answer]:
+def _silent(answers: Sequence[HostAnswer]) -> list[HostAnswer]:
     return [each for each in answers if not each.facts]
 
 
-def _unknown_names(answers: Sequence[Answer]) -> str:
+def _unknown_names(answers: Sequence[HostAnswer]) -> str:
     unknown = {each.host: each.facts["unresolved"] for each in answers if each.facts}
     return "; ".join(f"{host} does not know {_list(names)}" for host, names in unknown.items() if names)
 
 
-def _version(name: str, here: str | None, there: Mapping[str, Answer]) -> Finding:
+def _version(name: str, here: str | None, there: Mapping[str, HostAnswer]) -> Finding:
     values = {_HERE: here, **{host: each.facts["versions"].get(name) for host, each in there.items()}}
     found = _by_value({place: value or "not installed" for place, value in values.items()})
     if None in values.values() or len(set(values.values())) > 1:
@@ -300,7 +300,7 @@ def _version(name: str, here: str | None, there: Mapping[str, Answer]) -> Findin
     return Finding(name, OK, f"{here} on this machine and on each host")
 
 
-def _folder(folder: str, there: Mapping[str, Answer]) -> Finding:
+def _folder(folder: str, there: Mapping[str, HostAnswer]) -> Finding:
     blind = [host for host, each in there.items() if not each.facts["sees_marker"]]
     if blind:
         fix = "Pass `run_dir`, a folder of a file system that the hosts share."
@@ -308,7 +308,7 @@ def _folder(folder: str, there: Mapping[str, Answer]) -> Finding:
     return Finding("run directory", OK, f"each host sees {folder}")
 
 
-def _each(there: Mapping[str, Answer], value: Callable[[Mapping[str, Any]], str]) -> str:
+def _each(there: Mapping[str, HostAnswer], value: Callable[[Mapping[str, Any]], str]) -> str:
     return _by_value({host: value(each.facts) for host, each in there.items()})
 
 

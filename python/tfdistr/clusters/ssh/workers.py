@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdistr.clusters.guard import HEARTBEAT
-from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted
+from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted_lines
 from tfdistr.clusters.worker_process import lost_worker_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.network.ports import free_ports
@@ -45,7 +45,7 @@ class Ssh(RemoteJob):
         super().__init__(Path(run_dir), [index], remote.host)
         (self.worker,) = self.workers
         self._killed: float | None = None
-        self._words: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        self._words: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()
         with self.worker.log.open("wb", buffering=0) as output:
             self._ssh = subprocess.Popen(
                 list(remote.ssh), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
@@ -101,7 +101,7 @@ class Ssh(RemoteJob):
         """Return the error if ssh has exited before the guard has reported the end of the worker."""
         killed = status < 0
         how = f"was killed by {signal.Signals(-status).name}" if killed else f"exited with status {status}"
-        worker, said = self.worker, quoted(last_lines(self.worker.log, _LINES))
+        worker, said = self.worker, quoted_lines(last_lines(self.worker.log, _LINES))
         if not worker.pid:
             return ClusterStartError(
                 "ssh did not start a worker on its host.",
@@ -146,7 +146,6 @@ class Tunnels:
 
     Args:
         ports: The port of each worker, which must be free on all hosts.
-        doors: The door of each worker, a port of this machine.
     """
 
     ports: Sequence[int]

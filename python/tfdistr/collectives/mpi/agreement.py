@@ -38,7 +38,7 @@ _SELF, _DOORS, _REACHED, _RESULT = "mpi self ", "mpi doors ", "mpi reached ", "m
 END = "mpi end "
 
 
-class Agreement(NamedTuple):
+class MpiAgreement(NamedTuple):
     """Result of the talks, the same on all workers.
 
     Attributes:
@@ -73,7 +73,6 @@ class Talks:
     Args:
         lifelines: The connections of the rendezvous, which nobody reads meanwhile.
         tasks: The addresses of the workers in order, by their names such as "worker 0".
-        own: The name of this worker.
     """
 
     def __init__(self, lifelines: Lifelines, tasks: Mapping[str, str], own: str, timeout: float) -> None:
@@ -86,7 +85,7 @@ class Talks:
         self.door = Door(host, int(tasks[own].rpartition(":")[2]), uuid.uuid4().hex)
         self._until = time.monotonic() + timeout
 
-    def agree(self, library: str, obstacle: str) -> Agreement:
+    def agree(self, library: str, obstacle: str) -> MpiAgreement:
         """Find out whether the workers can be the ranks of one MPI job. All workers call this."""
         with contextlib.ExitStack() as open_until_the_end:
             try:
@@ -106,7 +105,7 @@ class Talks:
             'communication="ring".',
         )
 
-    def _lead(self, own: _Self) -> Agreement:
+    def _lead(self, own: _Self) -> MpiAgreement:
         ranks = sorted(self.peers)
         try:
             said: list[_Self] = [own, *(self._expect(rank, {_SELF: _read_self}) for rank in ranks)]
@@ -118,22 +117,22 @@ class Talks:
                 self._say_all(_DOORS, there)
                 found = [self._reach(there), *(self._expect(rank, {_REACHED: printable}) for rank in ranks)]
                 why = next(filter(None, found), "")
-            self._say_all(_RESULT, Agreement(why, nodes))
+            self._say_all(_RESULT, MpiAgreement(why, nodes))
         except ClusterStartError as error:
             for peer in self.peers.values():
                 with contextlib.suppress(OSError):
                     peer.send(f"{END}{self.names[self.rank]}: {error.received}")
             raise
-        return Agreement(why, nodes)
+        return MpiAgreement(why, nodes)
 
-    def _follow(self, own: _Self) -> Agreement:
+    def _follow(self, own: _Self) -> MpiAgreement:
         leader = self.peers[0]
         leader.send(_SELF + json.dumps(own))
         heard = self._expect(0, {_DOORS: self._read_doors, _RESULT: self._read_result})
         if isinstance(heard, _Doors):
             leader.send(_REACHED + self._reach(heard))
             heard = self._expect(0, {_RESULT: self._read_result})
-        agreement: Agreement = heard
+        agreement: MpiAgreement = heard
         return agreement
 
     def _obstacle(self, said: Sequence[_Self], nodes: Sequence[int]) -> str:
@@ -157,9 +156,9 @@ class Talks:
         doors, nodes = json.loads(line)
         return _Doors([Door.parse(door) for door in doors], self._read_nodes(nodes))
 
-    def _read_result(self, line: str) -> Agreement:
+    def _read_result(self, line: str) -> MpiAgreement:
         obstacle, nodes = json.loads(line)
-        return Agreement(printable(obstacle, _TEXT), self._read_nodes(nodes))
+        return MpiAgreement(printable(obstacle, _TEXT), self._read_nodes(nodes))
 
     def _read_nodes(self, value: Any) -> list[int]:
         if len(value) != len(self.names) or not all(type(number) is int for number in value):

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from tfdistr.collectives.mpi.agreement import END, Agreement, Talks
+from tfdistr.collectives.mpi.agreement import END, MpiAgreement, Talks
 from tfdistr.collectives.mpi.world import MpiLibrary
 from tfdistr.rendezvous.lifelines import Lines, ready
 from tfdistr.rendezvous.protocol import printable
@@ -62,7 +62,7 @@ class PmiServer:
 
     def answer(self, rank: int, line: str) -> dict[int, str]:
         """Return the lines to send after a line of a rank: for each rank that gets one, its line."""
-        words = parse(line)
+        words = parse_words(line)
         command = words["cmd"]
         if command == "barrier_in":
             self._waiting.add(rank)
@@ -92,7 +92,7 @@ class PmiServer:
         return self._replies[command]
 
 
-def parse(line: str) -> dict[str, str]:
+def parse_words(line: str) -> dict[str, str]:
     """Return the words of a line by their names; its value comes last, and may have spaces."""
     head, is_put, value = line.strip().partition(" value=")
     words = dict(word.split("=", 1) for word in head.split() if "=" in word)
@@ -119,7 +119,7 @@ _ON_ONE_HOST = {"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "self,sm"}
 class Joining:
     """This process on its way to become a rank. ``finish()`` follows when all ranks have communicated."""
 
-    def __init__(self, talks: Talks, agreement: Agreement, library: MpiLibrary, timeout: float) -> None:
+    def __init__(self, talks: Talks, agreement: MpiAgreement, library: MpiLibrary, timeout: float) -> None:
         self._talks, self._nodes, self._library, self._timeout = talks, agreement.nodes, library, timeout
         # Jobs that this process starts later are no part of this start.
         self._start = os.environ.pop(START, "")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from mpi4py import MPI
 
 from tfdistr.collectives.sum_tree import SumTree
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Addition(Protocol):
@@ -25,8 +25,6 @@ class Addition(Protocol):
         """Add the parts.
 
         Args:
-            parts: The rows of each group.
-            groups: The workers of each part; all groups together have no gaps.
             out: Receives the rows of all groups. It may be one of the parts.
         """
 

@@ -105,7 +105,6 @@ class SharedSum:
         comm: The ranks of this host. All of them call this.
         memory: The memory that they share; see ``shared_memory``.
         hosts: The workers of each host; the ranks of this one are those of ``hosts[own]``.
-        own: The number of this host.
         across: Sums the share of this rank over the hosts, if there are others and this rank has a share.
     """
 

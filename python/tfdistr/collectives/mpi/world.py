@@ -41,10 +41,6 @@ def world(start_timeout: float = 300.0) -> Any:
     """Start MPI, and return the communicator of all ranks.
 
     If not all ranks call this within ``start_timeout`` seconds, this rank is killed; see ``RankMeeting``.
-
-    Raises:
-        ClusterStartError: mpi4py or an MPI library is missing, or the launcher of another MPI library
-            started this process.
     """
     MPI = _mpi4py(finalize=True)
     library = MPI.Get_library_version().splitlines()[0].strip(" \0")

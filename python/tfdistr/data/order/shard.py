@@ -95,7 +95,9 @@ def auto_shard(
     return dataset.with_options(options)
 
 
-def choose_policy(files: int, workers: int, exact: bool = True) -> tuple[Any, str]:
+def choose_policy(
+    files: int, workers: int, exact: bool = True
+) -> tuple[tf.data.experimental.AutoShardPolicy, str]:
     """Return the policy for a pipeline that reads ``files`` files on ``workers`` workers, and the reason."""
     if workers == 1:
         return Policy.OFF, "one worker has all the data"
@@ -232,7 +234,7 @@ def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.D
     return batches.map(rows)
 
 
-def take_rows(batch: object, shares: int, own: Own) -> Any:
+def take_rows(batch: object, shares: int, own: Own) -> object:
     """Take the rows of one worker from every tensor of a nested ``batch``; see ``bounds``."""
 
     def of_worker(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -242,7 +244,7 @@ def take_rows(batch: object, shares: int, own: Own) -> Any:
     return cut_rows(batch, of_worker)
 
 
-def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]) -> Any:
+def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]) -> object:
     """Cut the rows ``between`` out of every tensor (dense, ragged or sparse) of a nested ``batch``."""
 
     def rows(value: Any) -> Any:
@@ -340,7 +342,7 @@ def _different(sizes: Mapping[str, int | None]) -> DataShardError:
     return DataShardError(_RULE, received=described, fix=_FIX)
 
 
-def _named(batch: object) -> list[tuple[str, Any]]:
+def _named(batch: object) -> list[tuple[str, tf.Tensor]]:
     """Return the parts of ``x``, ``(x, y)`` or ``(x, y, sample_weight)`` with their names."""
     parts = batch if isinstance(batch, tuple) else (batch,)
     pairs = zip(("x", "y", "sample_weight"), parts, strict=False)

@@ -54,7 +54,7 @@ class GivenDataset:
             return self._dataset
         return tf_internals.rewritten(self._dataset, context.seed, suffix)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         from tfdistr import tf_internals
 
         python = tf_internals.python_ops(self._dataset)
@@ -104,7 +104,7 @@ class GivenBatches:
         """Return the object."""
         return self._batches
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         if is_py_dataset(self._batches):
             return vars(self)
         raise ArgumentError(
@@ -163,14 +163,14 @@ def count_batches(batches: keras.utils.PyDataset, name: str) -> int:
     return int(count)
 
 
-def pass_of(batches: keras.utils.PyDataset, order: Array) -> Iterator[Any]:
+def pass_of(batches: keras.utils.PyDataset, order: Array) -> Iterator[object]:
     """Yield the batches of one pass over a ``PyDataset``, whose workers prefetch some of them."""
     if batches.workers <= 1:
         for number in order:
             yield batches[int(number)]
         return
     left = collections.deque(map(int, order))
-    waiting: collections.deque[Future[Any]] = collections.deque()
+    waiting: collections.deque[Future[object]] = collections.deque()
     with ThreadPoolExecutor(batches.workers) as pool:
         while left or waiting:
             while left and len(waiting) < batches.max_queue_size:

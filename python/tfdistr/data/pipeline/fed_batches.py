@@ -49,26 +49,24 @@ class FedBatches:
         self.form: Form | None = None
         self._one_pass, self._place, self._endless = one_pass, context.place, endless
         self._next, self._skipped = first, skipped
-        self._current = self._pass()
-        self._looked_at = list(itertools.islice(self._current, _LOOKED_AT))
-        if not self._looked_at:
+        unread = self._pass()
+        looked_at = list(itertools.islice(unread, _LOOKED_AT))
+        if not looked_at:
             raise _no_batch()
         if self._place[0] > 1:
-            check_rows(self._looked_at)
-        self._begun = False
+            check_rows(looked_at)
+        #: The first pass, until it is read.
+        self._begun: Iterator[object] | None = itertools.chain(looked_at, unread)
         #: Numbers about the rows of the first batches, to compare them with those of other workers.
-        self.summary = [number for batch in self._looked_at for number in _summary(batch)]
-        self.element_spec = tf.nest.map_structure(_spec, *self._looked_at)
-        self.example = self._tensors(self._looked_at[0])
+        self.summary = [number for batch in looked_at for number in _summary(batch)]
+        self.element_spec = tf.nest.map_structure(_spec, *looked_at)
+        self.example = self._tensors(looked_at[0])
 
     def __iter__(self) -> Iterator[Any]:
-        if self._begun:
-            self._current = self._pass()
-        self._begun = True
+        batches, self._begun = self._begun or self._pass(), None
         while True:
-            looked_at, self._looked_at = self._looked_at, []
             empty = True
-            for batch in itertools.chain(looked_at, self._current):
+            for batch in batches:
                 empty = False
                 if self._skipped:
                     self._skipped -= 1
@@ -78,18 +76,18 @@ class FedBatches:
                 raise _no_batch()
             if not self._endless:
                 return
-            self._current = self._pass()
+            batches = self._pass()
 
     def count(self) -> int:
         """Return the number of batches of a pass, which this reads."""
-        return len(self._looked_at) + sum(1 for _ in self._current)
+        return sum(1 for _ in self._begun or self._pass())
 
-    def _pass(self) -> Iterator[Any]:
+    def _pass(self) -> Iterator[object]:
         number = self._next
         self._next += 1
         return map(self._as_batch, self._one_pass(number))
 
-    def _as_batch(self, batch: Any) -> Any:
+    def _as_batch(self, batch: Any) -> object:
         """Return a batch as arrays in the structure in which it was given: ``x``, or a tuple of parts."""
         whole = isinstance(batch, tuple | list)
         parts = [part for part in batch if part is not None] if whole else [batch]
@@ -107,11 +105,11 @@ class FedBatches:
             check_rows([batch])
         return self._rows_of(self._tensors(batch))
 
-    def _rows_of(self, tensors: object) -> Any:
+    def _rows_of(self, tensors: object) -> object:
         shares, own = self._place
         return tensors if shares == 1 else take_rows(tensors, shares, own)
 
-    def _tensors(self, batch: object) -> Any:
+    def _tensors(self, batch: object) -> object:
         return tf.nest.map_structure(
             lambda array, spec: tf.constant(array, spec.dtype), batch, self.element_spec
         )
@@ -128,7 +126,7 @@ def fed_batches(
         order = Order(size, 1, context.seed, context.shuffle)
         first, skipped = divmod(start, size)
 
-        def of_data(number: int) -> Iterator[Any]:
+        def of_data(number: int) -> Iterator[object]:
             if number > first:
                 made.on_epoch_end()
             made.on_epoch_begin()
@@ -166,7 +164,7 @@ def _no_batch() -> ArgumentError:
     )
 
 
-def _numpy(value: Any) -> Any:
+def _numpy(value: Any) -> object:
     if tf.is_tensor(value):
         return value.numpy()
     return as_arrays(value, "x")

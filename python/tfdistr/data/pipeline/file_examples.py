@@ -20,7 +20,7 @@ from tfdistr.data.pipeline.index_batches import Indexed
 from tfdistr.data.readers.blocks import Blocks, Single, joined
 from tfdistr.data.readers.described import FileDataset
 from tfdistr.data.source import pack_parts
-from tfdistr.data.trees import Array, pack
+from tfdistr.data.trees import Array, filled
 from tfdistr.errors import ArgumentError
 
 log = logging.getLogger("tfdistr")
@@ -125,7 +125,8 @@ class DecodedStore:
     def _missing(self, units: Array) -> Array:
         with self._memory.lock():
             self._present |= self._marks
-        return units[~self._present[units]]
+        missing: Array = units[~self._present[units]]
+        return missing
 
     def _write(self, places: slice | Array, indices: Array, arrays: list[Array]) -> None:
         if self._decoded:
@@ -234,10 +235,10 @@ def of_blocks(
             parts = source.decoded_in_graph(parts)
         for part, leaf in zip(parts, leaves, strict=True):
             part.set_shape((None, *leaf.shape))
-        return pack(structure, iter(parts))
+        return filled(structure, iter(parts))
 
-    def in_arrays(indices: Array) -> Any:
-        return pack(structure, iter(take(indices)))
+    def in_arrays(indices: Array) -> object:
+        return filled(structure, iter(take(indices)))
 
     # Data in memory is gathered on the thread of the loop. Other data is prefetched during the steps before.
     return Indexed(len(source), batch, in_arrays, parallel=not in_memory, ahead=not in_memory)

@@ -18,7 +18,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ _ALIGNMENT = 64
 # A pid is unique among the processes for which all of these are equal.
 _HOST = ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid", "/proc/self/ns/user")
 
-Part = tuple[tuple[int, ...], np.dtype[Any]]
+Part = tuple[tuple[int, ...], np.dtype]
 
 
 class HostMemory:

@@ -19,7 +19,7 @@ from tfdistr.data.order.shard import Own
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.random_access import Lookup
 from tfdistr.data.source import Arrays
-from tfdistr.data.trees import Array, pack
+from tfdistr.data.trees import Array, filled
 
 # Indices that are looked up together: a TensorFlow call costs as much as some thousand indices.
 _LOOKED_UP = 8192
@@ -132,12 +132,12 @@ def of_arrays(source: Arrays) -> Indexed:
         parts = tf.numpy_function(gather, [indices], [spec.dtype for spec in specs], stateful=False)
         for part, spec in zip(parts, specs, strict=True):
             part.set_shape(spec.shape)
-        return pack(source.structure, iter(parts))
+        return filled(source.structure, iter(parts))
 
     def take(indices: Array) -> Any:
-        return pack(source.structure, iter(gather(indices)))
+        return filled(source.structure, iter(gather(indices)))
 
-    return Indexed(source.examples, batch, take, element_spec=pack(source.structure, iter(specs)))
+    return Indexed(source.examples, batch, take, element_spec=filled(source.structure, iter(specs)))
 
 
 def of_lookup(found: Lookup) -> Indexed:
@@ -153,11 +153,12 @@ def of_lookup(found: Lookup) -> Indexed:
     return Indexed(found.examples, found.batch, take)
 
 
-def batch_type(array: Array) -> Any:
+def batch_type(array: Array) -> np.dtype:
     """Return the type of an array in a batch: Keras's type for numbers with a fraction."""
+    kind: np.dtype = np.dtype(object) if array.dtype.kind in "USO" else array.dtype
     if np.issubdtype(array.dtype, np.floating):
-        return np.dtype(keras.config.floatx())  # as Keras does with arrays
-    return np.dtype(object) if array.dtype.kind in "USO" else array.dtype
+        kind = np.dtype(keras.config.floatx())  # as Keras does with arrays
+    return kind
 
 
 class ReadAhead:
@@ -170,8 +171,9 @@ class ReadAhead:
         self._batches, self._at_a_time = batches, at_a_time
         self._thread = ThreadPoolExecutor(1, "tfdistr-read-ahead")
         # The batches that were read, from step `_first` on, and those that are being read, after them.
-        self._first, self._read, self._count = 0, None, 0
-        self._reading: tuple[int, Future[Any]] | None = None
+        self._first, self._count = 0, 0
+        self._read: object = None
+        self._reading: tuple[int, Future[object]] | None = None
 
     def batches(self, step: int, count: int) -> Any:
         """Return at least one batch and at most ``count`` from ``step`` on, as ``Batches.batches`` does."""
@@ -190,5 +192,5 @@ class ReadAhead:
         following = step + self._count
         self._reading = (following, self._submit(following))
 
-    def _submit(self, step: int) -> Future[Any]:
+    def _submit(self, step: int) -> Future[object]:
         return self._thread.submit(self._batches.batches, step, self._at_a_time)

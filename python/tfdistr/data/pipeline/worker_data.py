@@ -71,7 +71,7 @@ class WorkerData:
     steps: int | None
     arrays: Batches | None = None
     first: int = 0
-    known_spec: Any = None
+    known_spec: object = None
     given: tf.data.Dataset | None = None
 
     @cached_property
@@ -343,7 +343,7 @@ def _refuse_examples(dataset: tf.data.Dataset, name: str) -> None:
         )
 
 
-def _first_sides(specs: object) -> set[Any]:
+def _first_sides(specs: object) -> set[object]:
     """Return the first dimensions of nested types; None for those that are not known, () for numbers."""
     shapes = [spec.shape for spec in tf.nest.flatten(specs) if hasattr(spec, "shape")]
     return {None if shape.rank is None else shape[0] if shape.rank else () for shape in shapes}

@@ -33,7 +33,7 @@ class ColumnForm:
         is_image: Whether the values are images: a structure with the bytes of an image file.
     """
 
-    kind: np.dtype[Any]
+    kind: np.dtype
     sizes: tuple[int | None, ...] = ()
     is_image: bool = False
 
@@ -56,7 +56,7 @@ class ColumnForm:
         return lists + ("text" if self.is_text else self.kind.name)
 
 
-def form_of(column: object, where: str) -> ColumnForm:
+def form_of_column(column: object, where: str) -> ColumnForm:
     """Return the form of a column."""
     import pyarrow as pa
 
@@ -92,7 +92,7 @@ def type_of_values(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def values_of(column: Any) -> Any:
+def values_of_column(column: Any) -> Any:
     """Return the values of a column: one array, without categories and Arrow extensions."""
     import pyarrow as pa
 
@@ -110,7 +110,7 @@ def values_of(column: Any) -> Any:
     return column
 
 
-def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
+def numbers_of_column(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
     """Return numbers, or lists of numbers, as one array."""
     rows, in_row = len(column), 1
     for size in shape:
@@ -121,7 +121,7 @@ def numbers_of(column: Any, shape: tuple[int, ...], refuse: Refuse) -> Array:
             raise refuse(
                 place // in_row, f"a list of {lengths[place]}, where the first row has one of {size}"
             )
-        column = values_of(column.flatten())
+        column = values_of_column(column.flatten())
         in_row *= size
     _check_there(column, in_row, refuse)
     array: Array = column.to_numpy(zero_copy_only=False)
@@ -135,7 +135,7 @@ def shape_of(form: ColumnForm, column: Any, refuse: Refuse) -> tuple[int, ...]:
     for size in form.sizes:
         _check_there(column, 1, refuse)
         shape.append(size if size is not None else int(_lengths(column)[0]) if len(column) else 0)
-        column = values_of(column.flatten())[:1]
+        column = values_of_column(column.flatten())[:1]
     return tuple(shape)
 
 
@@ -252,10 +252,10 @@ def is_arrow(value: object, kind: str) -> bool:
     return pyarrow is not None and isinstance(value, getattr(pyarrow, kind))
 
 
-def array_of(column: Any, name: str, of_table: str | None = None) -> Array:
+def array_of_column(column: Any, name: str, of_table: str | None = None) -> Array:
     """Return a column as an array."""
     where = f"`{name}`" if of_table is None else f"column {of_table!r} of `{name}`"
-    form = form_of(column.type, where)
+    form = form_of_column(column.type, where)
     if form.is_image:
         raise ArgumentError(
             "Images must be in files: each worker reads those that it uses.",
@@ -275,8 +275,8 @@ def array_of(column: Any, name: str, of_table: str | None = None) -> Array:
             )
         return uneven_lists(f"{place}: {what}")
 
-    values = values_of(column)
-    return numbers_of(values, shape_of(form, values, refuse), refuse)
+    values = values_of_column(column)
+    return numbers_of_column(values, shape_of(form, values, refuse), refuse)
 
 
 def refuse_dataset(value: object, name: str) -> None:

@@ -19,7 +19,7 @@ _LOOKED_AT = 32
 class Leaf:
     """An array of the examples. The values of text are bytes, and its type is that of objects."""
 
-    kind: np.dtype[Any]
+    kind: np.dtype
     shape: tuple[int, ...] = ()
 
     @property
@@ -70,7 +70,7 @@ class Blocks(ABC):
         """Decode the stored examples with these indices."""
         return arrays
 
-    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+    def decoded_in_graph(self, parts: list[object]) -> list[object]:
         """Decode stored examples in a graph: tensors to tensors of the same values."""
         return parts
 

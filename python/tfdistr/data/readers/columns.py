@@ -18,12 +18,12 @@ import numpy as np
 from tfdistr.data.readers.arrow_tables import (
     Refuse,
     bytes_of,
-    form_of,
-    numbers_of,
+    form_of_column,
+    numbers_of_column,
     shape_of,
     type_of_values,
     uneven_lists,
-    values_of,
+    values_of_column,
 )
 from tfdistr.data.readers.blocks import Leaf
 from tfdistr.data.readers.image_folder import Images
@@ -78,7 +78,7 @@ class Column:
     """A column of the files, and its conversion. ``first`` reads its first rows, for lists and images."""
 
     def __init__(self, name: str, kind: object, path: str, wanted: Wanted, first: First) -> None:
-        self.name, self.form = name, form_of(kind, f"column {name!r} of {path}")
+        self.name, self.form = name, form_of_column(kind, f"column {name!r} of {path}")
         self._fill = wanted.fill.get(name) if isinstance(wanted.fill, Mapping) else wanted.fill
         if isinstance(wanted.fill, Mapping) and self._fill is not None:
             self._scalar(type_of_values(kind))
@@ -86,7 +86,7 @@ class Column:
         self.images: Images | None = None
         if (self.form.is_image or None in self.form.sizes) and (found := first(name)):
             where, values = found
-            values, refuse = values_of(values), self._refuse(where)
+            values, refuse = values_of_column(values), self._refuse(where)
             if self.form.is_image:
                 image = bytes_of(values[:1], refuse)[0]
                 mode = wanted.color_mode or "rgb"
@@ -115,9 +115,9 @@ class Column:
 
     def array(self, table: Any, where: Where) -> Array:
         """Convert the rows of a table or a record batch, but leave images as bytes."""
-        refuse, values = self._refuse(where), self._filled(values_of(table.column(self.name)))
+        refuse, values = self._refuse(where), self._filled(values_of_column(table.column(self.name)))
         if not (self.form.is_text or self.form.is_image):
-            return numbers_of(values, self._shape, refuse)
+            return numbers_of_column(values, self._shape, refuse)
         texts = bytes_of(values, refuse)
         return self._classes(texts, where) if self._numbers else texts
 
@@ -253,7 +253,7 @@ class FileColumns:
         for name, column in self.columns.items():
             _check_there(name, schema, path)
             kind = schema.field(name).type
-            if form_of(kind, f"column {name!r} of {path}") != column.form:
+            if form_of_column(kind, f"column {name!r} of {path}") != column.form:
                 raise ArgumentError(
                     "A column must have the same type in all files.",
                     received=f"column {name!r} of {path}: {kind}, where {self._path} has {column.form.words}",
@@ -271,7 +271,7 @@ class FileColumns:
             for column, array in zip(self._leaves, arrays, strict=True)
         ]
 
-    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
         """Decode the images of rows in a graph: tensors to tensors."""
         return [
             column.images.in_graph(part) if column and column.images else part
@@ -359,11 +359,11 @@ def _check_there(name: str, schema: Any, path: str) -> None:
         )
 
 
-def _batch_type(kind: np.dtype[Any]) -> np.dtype[Any]:
+def _batch_type(kind: np.dtype) -> np.dtype:
     """Return the type of values in a batch: Keras's type for numbers with a fraction, as for arrays."""
     if kind.kind != "f":
         return kind
     import keras
 
-    floatx: np.dtype[Any] = np.dtype(keras.config.floatx())
+    floatx: np.dtype = np.dtype(keras.config.floatx())
     return floatx

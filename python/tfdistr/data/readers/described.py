@@ -18,7 +18,7 @@ from tfdistr.data.readers.image_folder import find_folder, image_options
 from tfdistr.data.readers.paths import changed, find_files, sizes_of
 from tfdistr.data.readers.record_files import example_options
 from tfdistr.data.readers.tables import scan
-from tfdistr.data.trees import pack
+from tfdistr.data.trees import filled
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool
 from tfdistr.utils.describe import describe
@@ -72,7 +72,7 @@ class FileDataset(Dataset):
         source = self.open()
         pieces = [arrays for block in range(len(source.ends)) for _, arrays in source.examples(block)]
         parts = joined(pieces, source.leaves)
-        made = pack(source.structure, iter(map(_as_text, parts)))
+        made = filled(source.structure, iter(map(_as_text, parts)))
         return made if len(made) > 1 else made[0]
 
     def dataset(self) -> tf.data.Dataset:
@@ -86,9 +86,9 @@ class FileDataset(Dataset):
         def blocks() -> Iterator[Any]:
             for block in range(len(source.ends)):
                 for _, arrays in source.examples(block):
-                    yield pack(structure, iter(arrays))
+                    yield filled(structure, iter(arrays))
 
-        signature = pack(structure, iter(specs))
+        signature = filled(structure, iter(specs))
         return tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
 
     def fits_in_memory(self, opened: Blocks | None = None) -> bool:

@@ -159,7 +159,7 @@ class ImageFolder(Single):
         data, labels = arrays
         return [self._images.all(data, lambda at: self._path(int(indices[at]))), labels]
 
-    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
         data, labels = parts
         return [self._images.in_graph(data), labels]
 

@@ -112,7 +112,7 @@ class Tables(Blocks):
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
         return self.columns.decoded(arrays, lambda row: self.place(int(indices[row])))
 
-    def decoded_in_graph(self, parts: list[Any]) -> list[Any]:
+    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
         return self.columns.decoded_in_graph(parts)
 
     def _read(self, block: int, names: Sequence[str], most: int) -> Iterator[tuple[Any, Where]]:
@@ -242,7 +242,6 @@ class CsvTables(Tables):
 
     Args:
         types: The type of each column; see ``scan``.
-        rows: The number of rows of each file.
     """
 
     format = "csv"

@@ -22,7 +22,7 @@ from tfdistr.data.trees import Array
 
 log = logging.getLogger("tfdistr")
 
-Decode = Callable[[tf.Tensor], Any]
+Decode = Callable[[tf.Tensor], object]
 
 
 class Records(Protocol):

@@ -155,11 +155,6 @@ class Strategy:
 
         Args:
             cluster: The user's argument: the cluster to start, or None.
-
-        Raises:
-            ArgumentError: The job cannot be trained there.
-            ClusterConfigError: TF_CONFIG is not valid, or this process is not one that trains.
-            ClusterStartError: MPI was requested, and is not available.
         """
         if cluster is not None:
             self._check_cluster(cluster)
@@ -187,8 +182,6 @@ class Strategy:
         """Return whether this number of processes can train a job.
 
         Args:
-            workers: Number of processes that train.
-            ps: Number of parameter servers.
             peers: Whether all processes train: MPI ranks, or workers without a chief.
         """
         return ps == 0 and (cls.max_workers is None or workers <= cls.max_workers)

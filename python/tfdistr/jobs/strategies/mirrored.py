@@ -30,7 +30,7 @@ class Mirrored(Strategy):
     maker: ClassVar[tuple[str, str]] = ("strategies.mirrored", "MirroredStrategy")
     max_workers: ClassVar[int | None] = 1
 
-    devices: Any = None  # MirroredStrategy checks it
+    devices: object = None  # MirroredStrategy checks it
 
     def _count_shares(self, workers: int) -> int:
         if self.devices is not None:

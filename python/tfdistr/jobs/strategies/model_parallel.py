@@ -15,7 +15,7 @@ from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.strategies.base import WithChief
 from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.servers.server_task import lost_server
-from tfdistr.strategies.layer_placement import check_form, check_placement, count_workers
+from tfdistr.strategies.layer_placement import check_form, check_placement, workers_in
 from tfdistr.training.job import Job
 
 
@@ -30,7 +30,7 @@ class ModelParallel(WithChief):
     maker: ClassVar[tuple[str, str]] = ("strategies.model_parallel", "ModelParallelStrategy")
     same_on_any_cluster: ClassVar[bool] = True
 
-    placement: Any = attrs.field(converter=check_form)
+    placement: object = attrs.field(converter=check_form)
 
     @classmethod
     def fits(cls, workers: int, ps: int, *, peers: bool = False) -> bool:
@@ -50,7 +50,7 @@ class ModelParallel(WithChief):
         return super().backend(cluster)
 
     def _check_joined(self, config: ClusterConfig | None) -> int:
-        check_placement(self.placement, None if config is None else count_workers(config))
+        check_placement(self.placement, None if config is None else workers_in(config))
         return 1
 
     def _count_shares(self, workers: int) -> int:
@@ -63,7 +63,7 @@ class ModelParallel(WithChief):
         place = AsWorker(strategy)
         if config is not None:
             lost = lambda error: lost_server(error, config, "worker")  # noqa: E731
-            place = AsWorker(strategy, count_workers(config), lost)
+            place = AsWorker(strategy, workers_in(config), lost)
         try:
             return train_here(job, place, caller, run_dir)
         finally:

@@ -19,6 +19,7 @@ from tfdistr.jobs.strategies.base import WithChief, WorkerStart
 from tfdistr.jobs.summary import OnEventOfJob, Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
+from tfdistr.schemas.events import Event
 from tfdistr.training.job import Job
 from tfdistr.utils.arguments import argument, check_choice, check_optional_int
 from tfdistr.utils.function_files import FunctionByName
@@ -159,11 +160,11 @@ class WorkerSteps(Summary):
     def __init__(self, on_event: OnEventOfJob) -> None:
         super().__init__(on_event)
         self._last: dict[str, Any] = {}
-        self._begun: dict[str, Any] = {}
+        self._begun: Event = {}
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if event["event"] == "worker_steps":
-            self._last = event
+            self._last = {**event}
         if event["event"] == "train_begin":
             self._begun = event
         super().__call__(event)
@@ -184,8 +185,9 @@ class WorkerSteps(Summary):
 
     def _passes(self, job: Job, steps: int) -> float | None:
         """Return how often the workers together have used each example; None if it is not known."""
-        if job.steps_per_epoch is None:
-            return round(steps / int(self._begun["steps"]), 2)
+        of_pass = self._begun.get("steps")
+        if job.steps_per_epoch is None and of_pass is not None:
+            return round(steps / int(of_pass), 2)
         examples = describe_source(job.data)
         if job.batch_size is None or not isinstance(examples, int):
             return None

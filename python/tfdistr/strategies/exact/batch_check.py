@@ -71,7 +71,7 @@ SUM = "a sum over the rows, and workers weight their losses as means"
 #: The kind and the name of an effect, and its difference.
 Difference = tuple[str, str, float]
 #: Returns a few rows of the data; None if they cannot be read without an effect.
-Look = Callable[[], Any]
+Look = Callable[[], object]
 
 
 def check_batch(
@@ -88,10 +88,6 @@ def check_batch(
     A step of a compiled model is checked once.
 
     Args:
-        extended: Runs the replica.
-        model: A built model.
-        look: Returns this worker's part of a few rows.
-        weigh: Applied to the rows before the step.
         kind: "train" or "test": the step to check.
         alone: Whether no thread draws random numbers of Python or NumPy meanwhile, as a generator may.
     """

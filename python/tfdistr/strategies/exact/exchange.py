@@ -32,15 +32,13 @@ class ReplicaStep:
 
     Args:
         present: 0 if the replica has no rows but a row of zeros in their place, else 1; None for surely 1.
-        index: The number of the replica, in the order of the rows of the batch.
-        count: Number of replicas.
     """
 
     def __init__(self, weights: Weights, present: tf.Tensor | None, index: object, count: int) -> None:
         self.weights = weights
         self._present = present
         self._index, self._count = index, count
-        self._reduce: Callable[..., Any] | None = None
+        self._reduce: Callable[..., object] | None = None
         #: Whether the model has exchanged values.
         self.has_communicated = False
         #: Whether the tape at work takes the gradient of a sum over rows, which gets no weight.
@@ -62,10 +60,10 @@ class ReplicaStep:
                 check_no_strange_optimizer(error)
                 raise
 
-    def enclose(self, fn: Callable[..., object]) -> Callable[..., Any]:
+    def enclose(self, fn: Callable[..., object]) -> Callable[..., object]:
         """Return a function for the replica that calls ``fn`` within the step."""
 
-        def enclosed(*args: object, **kwargs: object) -> Any:
+        def enclosed(*args: object, **kwargs: object) -> object:
             with self.entered():
                 return fn(*args, **kwargs)
 
@@ -78,9 +76,6 @@ class ReplicaStep:
         gradients after they are taken, the sum needs the weights, and the replica's own weight is taken out
         again, because it will come. A gradient that is a part of a loss, within another tape, is no sum that
         the step weighs.
-
-        Raises:
-            ArgumentError: An optimizer that the model does not hold sums its gradients.
         """
         assert self._reduce is not None
         check_no_strange_optimizer()
@@ -90,7 +85,7 @@ class ReplicaStep:
             return reduce(reduce_op, value, options)
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def reduced(*tensors: tf.Tensor) -> tuple[Any, Callable[..., Any]]:
+        def reduced(*tensors: tf.Tensor) -> tuple[object, Callable[..., object]]:
             def gradient(*upstream: tf.Tensor) -> Any:
                 if self.weights.loss_is_weighted or tf_internals.tape_is_active():
                     return self.all_reduce(reduce_op, list(upstream))
@@ -105,7 +100,7 @@ class ReplicaStep:
 
         return tf.nest.pack_sequence_as(value, reduced(*parts))
 
-    def all_gather(self, value: Any, axis: Any, options: Any = None) -> Any:
+    def all_gather(self, value: Any, axis: Any, options: Any = None) -> object:
         """Call ``tf.distribute.ReplicaContext.all_gather``, without the row of zeros of an empty replica."""
         return tf.nest.map_structure(lambda part: self.gather(part, int(axis)), value)
 
@@ -182,10 +177,10 @@ def sums_from_tapes() -> Iterator[None]:
         yield
 
 
-def _without_sums(name: str) -> Callable[..., Any]:
+def _without_sums(name: str) -> Callable[..., object]:
     method = getattr(tf.GradientTape, name)
 
-    def unsummed(tape: tf.GradientTape, *args: object, **kwargs: object) -> Any:
+    def unsummed(tape: tf.GradientTape, *args: object, **kwargs: object) -> object:
         step = current_step()
         tapes = step.weights.tapes if step else None
         with tapes.paused(f"tape.{name}()") if tapes else contextlib.nullcontext():

@@ -10,25 +10,21 @@ import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.interface import Collectives
 from tfdistr.strategies.exact.exchange import ROWS_OF_ALL, ReplicaStep, scale, sums_from_tapes
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.exact.step_trace import StepTrace
 from tfdistr.strategies.exact.tape_sums import OfSum, TapeSums, current_graph
 
+#: Runs a function on the replica, with a batch.
+Run = Callable[[Callable[..., object], object], object]
+
 
 @contextlib.contextmanager
 def exact_step(
-    extended: OneReplica, collectives: Collectives, model: keras.Model, data: object
-) -> Iterator[tuple[Any, ReplicaStep]]:
+    extended: OneReplica, model: keras.Model, data: object
+) -> Iterator[tuple[object, ReplicaStep]]:
     """Run one step on a local batch, which may be shorter than the batches of the peers, or empty.
-
-    Args:
-        extended: Runs the replica.
-        collectives: Exchanges tensors with the peers.
-        model: The model that makes the step.
-        data: The local batch.
 
     Yields:
         The batch for the step (``data``, or one row of zeros if ``data`` has no rows: the stand-in row), and
@@ -44,14 +40,20 @@ def exact_step(
     # A step of the user's own may use the norm of a gradient, which depends on its rows.
     optimizers = tf_internals.optimizers_of(model)
     add_rows = not own and all(tf_internals.adds_rows(optimizer) for optimizer in optimizers)
+    assert extended.collectives is not None
     mean = MeanOverExamples(
-        extended, collectives, examples, may_weigh_loss=not own, add_rows=add_rows, trace=extended.trace
+        extended,
+        extended.collectives,
+        examples,
+        may_weigh_loss=not own,
+        add_rows=add_rows,
+        trace=extended.step.trace,
     )
 
     losses: list[tf.Tensor] = []
 
     def scale_loss(loss: tf.Tensor) -> tf.Tensor:
-        extended.watch.see(loss, examples > 0, is_first=not losses)
+        extended.checks.loss.see(loss, examples > 0, is_first=not losses)
         losses.append(loss)
         return mean.scale_loss(loss)
 
@@ -72,20 +74,10 @@ def exact_step(
 
 
 def run_exactly(
-    extended: OneReplica,
-    collectives: Collectives,
-    model: keras.Model,
-    fn: Callable[..., object],
-    data: object,
-    run: Callable[[Callable[..., Any], Any], object],
-) -> Any:
-    """Return the logs of a step on the global batch.
-
-    Args:
-        fn: The step of the model.
-        run: Runs a function on the replica, with a batch.
-    """
-    with exact_step(extended, collectives, model, data) as (batch, replica):
+    extended: OneReplica, model: keras.Model, fn: Callable[..., object], data: object, run: Run
+) -> object:
+    """Return the logs of a step on the global batch."""
+    with exact_step(extended, model, data) as (batch, replica):
         return flat_logs(run(replica.enclose(fn), batch))
 
 
@@ -97,21 +89,12 @@ def own_states(
 
 
 def predict_exactly(
-    extended: OneReplica,
-    collectives: Collectives,
-    model: keras.Model,
-    fn: Callable[..., object],
-    data: object,
-    run: Callable[[Callable[..., Any], Any], object],
-) -> Any:
-    """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows.
-
-    Args:
-        fn: The function that predicts.
-        run: Runs a function on the replica, with a batch.
-    """
+    extended: OneReplica, model: keras.Model, fn: Callable[..., object], data: object, run: Run
+) -> object:
+    """Return the outputs of a prediction for this worker's rows of the global batch, or for no rows."""
     examples = count_examples(data)
-    mean = MeanOverExamples(extended, collectives, examples)
+    assert extended.collectives is not None
+    mean = MeanOverExamples(extended, extended.collectives, examples)
     replica = ReplicaStep(mean, None, extended.worker_index, extended.num_workers)
     with own_states(model, replica, examples):
         return run(replica.enclose(fn), data)
@@ -123,7 +106,6 @@ def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> I
 
     Args:
         variables: The variables of this replica; none if the replica surely has examples.
-        examples: Number of examples of this replica.
     """
     before = [tf.identity(variable.read_value()) for variable in variables]
     yield
@@ -174,9 +156,6 @@ class MeanOverExamples:
     gradients when an optimizer applies them.
 
     Args:
-        replica: The state of the replica.
-        peers: Sums tensors over the replicas.
-        examples: Number of rows of the replica.
         may_weigh_loss: Whether the step is Keras's own.
         add_rows: Whether the optimizers need only the sums of the rows of sparse gradients.
         can_exchange: Returns whether the peers can sum gradients where a tape gives them.
@@ -270,7 +249,7 @@ class MeanOverExamples:
             return list(gradients)
         return [None if gradient is None else scale(gradient, self.weight()) for gradient in gradients]
 
-    def _as_of_mean(self, gradients: Sequence[object], of_sum: OfSum) -> list[Any]:
+    def _as_of_mean(self, gradients: Sequence[object], of_sum: OfSum) -> list[tf.Tensor]:
         """Return gradients that ``weigh`` turns into parts of the gradient of the whole batch."""
         if of_sum is False:
             return list(gradients)
@@ -278,7 +257,7 @@ class MeanOverExamples:
         inverse = tf.where(of_sum, tf.math.divide_no_nan(one, self.weight()), one)
         return [scale(gradient, inverse) for gradient in gradients]
 
-    def _reduce(self, gradients: Sequence[object], of_sum: OfSum = False) -> list[Any]:
+    def _reduce(self, gradients: Sequence[object], of_sum: OfSum = False) -> list[tf.Tensor]:
         """Sum the gradients over the workers, each with its weight, and the loss with the first of them."""
         losses = self._trace.take_loss() if self._trace else []
         apart = bool(losses) and self._replica.gradient_dtype is not None  # too few digits for a loss
@@ -287,7 +266,7 @@ class MeanOverExamples:
             self._trace.note_loss(self._sum(self.weigh(losses))[0] if apart else sums.pop())
         return sums
 
-    def _weighted_sums(self, gradients: Sequence[object], of_sum: OfSum) -> list[Any]:
+    def _weighted_sums(self, gradients: Sequence[object], of_sum: OfSum) -> list[tf.Tensor]:
         """Sum gradients over the workers, each with its weight, but those of a sum over the rows."""
         if isinstance(of_sum, tf.Tensor):
             factor = tf.where(of_sum, tf.ones([], tf.float64), self.weight())
@@ -315,10 +294,10 @@ class MeanOverExamples:
         return self._peers.all_reduce(tf.distribute.ReduceOp.SUM, tensors, dtype, add_rows=add_rows)
 
 
-def at_least_one(data: object, examples: tf.Tensor) -> Any:
+def at_least_one(data: object, examples: tf.Tensor) -> object:
     """Return ``data``, or one row of zeros if it has no rows: some kernels (convolutions) fail on no rows."""
 
-    def pad(value: object) -> Any:
+    def pad(value: object) -> object:
         if isinstance(value, tf.RaggedTensor):
             splits = value.row_splits
             padded = tf.cond(examples > 0, lambda: splits, lambda: tf.zeros([2], splits.dtype))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -16,7 +15,7 @@ class MetricResults:
     """The results of metrics that a step computes. They show which of its logs are such results."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[keras.metrics.Metric, Any]] = {}
+        self._known: dict[int, tuple[keras.metrics.Metric, object]] = {}
 
     @contextlib.contextmanager
     def noted(self, model: keras.Model) -> Iterator[None]:
@@ -26,10 +25,10 @@ class MetricResults:
                 stack.enter_context(tf_internals.overridden(metric, "result", self._noting(metric)))
             yield
 
-    def _noting(self, metric: keras.metrics.Metric) -> Callable[[], Any]:
+    def _noting(self, metric: keras.metrics.Metric) -> Callable[[], object]:
         result = metric.result
 
-        def noting() -> Any:
+        def noting() -> object:
             value = result()
             if tf.is_tensor(value):
                 self._known[id(value)] = metric, value  # the value, so that its id stays its own

@@ -14,7 +14,7 @@ from tfdistr.data.order.shard import cut_rows
 from tfdistr.strategies.exact.loss_weighting import count_examples
 
 #: The first call of each layer: the layer, and the arguments.
-LayerCalls = dict[int, tuple[keras.Layer, tuple[Any, ...], dict[str, Any]]]
+LayerCalls = dict[int, tuple[keras.Layer, tuple[object, ...], dict[str, object]]]
 
 
 @contextlib.contextmanager
@@ -28,8 +28,8 @@ def observed_layers(model: keras.Model) -> Iterator[LayerCalls]:
         yield calls
 
 
-def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., object]) -> Callable[..., Any]:
-    def observed(*args: object, **kwargs: object) -> Any:
+def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., object]) -> Callable[..., object]:
+    def observed(*args: object, **kwargs: object) -> object:
         calls.setdefault(id(layer), (layer, args, kwargs))
         return call(*args, **kwargs)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -46,7 +45,6 @@ class LossWatch:
         """Check a loss of a step.
 
         Args:
-            loss: The loss.
             present: Whether this worker has examples in the step.
             is_first: Whether it is the first loss of the step.
         """
@@ -68,7 +66,7 @@ class LossWatch:
         finite = all(map(_is_finite, logs.values()))
         return int(self._first.numpy()), int(not finite), int(self.inputs.first.numpy().any())
 
-    def report(self, table: np.ndarray[Any, Any]) -> None:
+    def report(self, table: np.ndarray) -> None:
         """Log once, on all workers, what was not finite, and where. All workers must call it.
 
         Args:

@@ -44,7 +44,7 @@ def observed(model: keras.Model) -> Iterator[Calls]:
 class _Observed:
     """A loss that notes its arguments."""
 
-    def __init__(self, calls: Calls, number: int, loss: Any) -> None:
+    def __init__(self, calls: Calls, number: int, loss: keras.losses.Loss) -> None:
         self._calls, self._number, self._loss = calls, number, loss
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -64,11 +64,6 @@ def over_batch(calls: Calls, rows: int, parts: int, tolerance: Tolerance) -> tf_
     """Return which of the called losses and metrics are functions of the whole batch, and can get its rows.
 
     Those that gather rows by themselves are not among them. Must be called by a replica without peers.
-
-    Args:
-        calls: Their calls on a batch.
-        rows: Number of rows of this batch.
-        parts: Number of parts of the same size, into which the batch is split.
     """
     losses = [
         number
@@ -83,7 +78,7 @@ def over_batch(calls: Calls, rows: int, parts: int, tolerance: Tolerance) -> tf_
     return tf_internals.OverBatch(losses, metrics)
 
 
-def _fails(adds_up: Callable[..., bool], *arguments: Any) -> bool:
+def _fails(adds_up: Callable[..., bool], *arguments: object) -> bool:
     """Return whether the parts of something that exchanges no values do not add up."""
     replica = ReplicaStep(NoPeers(), None, 0, 1)
     with replica.entered():
@@ -98,7 +93,7 @@ def bytes_per_row(found: tf_internals.OverBatch, calls: Calls) -> int:
     return sum(int(tf.size(value)) * value.dtype.size // value.shape[0] for value in tensors)
 
 
-def _has_rows(given: Any, rows: int) -> bool:
+def _has_rows(given: object, rows: int) -> bool:
     """Return whether all tensors in a structure are dense numbers for each row."""
     tensors = [value for value in keras.tree.flatten(given) if tf.is_tensor(value)]
     return bool(tensors) and all(
@@ -110,7 +105,7 @@ def _has_rows(given: Any, rows: int) -> bool:
 def _part(given: Any, number: int, parts: int) -> Any:
     """Return the rows of a part of the tensors in a structure, with their masks."""
 
-    def cut(value: Any) -> Any:
+    def cut(value: object) -> Any:
         if not isinstance(value, tf.Tensor):
             return value
         size = value.shape[0] // parts
@@ -149,7 +144,7 @@ def _shared(loss: Any, given: tuple[Any, ...]) -> tuple[tf.Tensor, Any]:
     return value, asked[0] if asked else None
 
 
-def _factor(divisor: Any, divisors: Sequence[Any]) -> Any:
+def _factor(divisor: Any, divisors: Sequence[Any]) -> object:
     """Return the factor of a loss that ``MeanOverExamples.share`` returns, for parts of the same size."""
     if divisor is None:
         return 1.0

@@ -28,8 +28,6 @@ def check_predictions(extended: OneReplica, model: keras.Model, look: Callable[[
     """Warn if the model has its own ``predict_step``, whose outputs for rows depend on other rows.
 
     Args:
-        extended: Runs the replica.
-        model: A built model.
         look: Returns the first batch, or None. The chief alone calls it.
     """
     if not (extended.is_chief and tf_internals.overrides(model, "predict_step")):

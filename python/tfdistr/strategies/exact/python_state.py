@@ -39,7 +39,7 @@ class PythonState:
                     dict.update(held, content)
 
 
-def _plain(attributes: dict[str, Any], left: set[str]) -> dict[str, tuple[Any, Any]]:
+def _plain(attributes: dict[str, object], left: set[str]) -> dict[str, tuple[Any, Any]]:
     """Return the plain values among attributes, but those in ``left``, each with a copy of its content."""
     found = {name: value for name, value in attributes.items() if name not in left}
     contents = {name: _content(value) for name, value in found.items()}

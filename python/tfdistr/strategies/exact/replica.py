@@ -42,6 +42,7 @@ class StepContext:
         sums: Sums over the workers of variables, by the id of the variable: no peer is asked for them.
         local_only: Whether only this worker runs this: other variables have this worker's values.
         kind: "train" or "test", if it is known which step runs.
+        trace: Records the step for the trace of the run (``StepTrace``).
     """
 
     reported_replicas: int | None = None
@@ -52,6 +53,23 @@ class StepContext:
     sums: Mapping[int, tf.Tensor] = field(default_factory=dict)
     local_only: bool = False
     kind: str | None = None
+    trace: Any = None
+
+
+class PeerChecks:
+    """The state of the checks that all workers do the same.
+
+    Attributes:
+        loss: Finds the worker whose loss was the first that is not finite.
+        calls: Checks that callbacks make the same calls.
+        agreement: Compares the models of the workers in the running training (``Agreement``).
+        given_rates: The learning rates of new optimizers on this worker; the chief's rates replace them.
+    """
+
+    def __init__(self, collectives: Collectives) -> None:
+        self.loss, self.calls = LossWatch(collectives), SameCalls(collectives)
+        self.agreement: Any = None
+        self.given_rates: list[str] = []
 
 
 def device_of_rank() -> str:
@@ -93,26 +111,17 @@ class OneReplica(tf_internals.MultiWorkerExtended):
                 options.timeout_seconds,
             )
         if self.collectives is not None:
-            #: Finds the worker whose loss was the first that is not finite.
-            self.watch = LossWatch(self.collectives)
-            #: Checks that callbacks make the same calls.
-            self.same_calls = SameCalls(self.collectives)
-        #: Compares the models of the workers in the running training (``Agreement``); None without peers.
-        self.agreement: Any = None
+            self.checks = PeerChecks(self.collectives)
         #: The context of the running step.
         self.step = StepContext()
         #: The type in which the gradients of Keras's step are sent; None for their own type.
         self.gradient_dtype: tf.DType | None = None
         #: Arranges calls of Keras's methods (``KerasCalls``); None without peers.
         self.calls: Any = None
-        #: The learning rates of new optimizers on this worker; the chief's rates replace them.
-        self.given_rates: list[str] = []
         #: The virtual workers (``VirtualWorkers``); None without them.
         self.virtual: Any = None
         #: Number of all-reduces that replicas have requested. It shows whether a model communicates.
         self.replica_reductions = 0
-        #: Records the step that runs, for the trace of the run (``StepTrace``); None outside of such a step.
-        self.trace: Any = None
         #: What the check of the first batch has found.
         self.known = KnownSteps()
         #: Why the result of the running call of fit is not that of one worker, as far as it is known.
@@ -166,12 +175,12 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         """Return the ids of the TensorFlow variables of metrics that get the rows of all workers."""
         return {id(variable.value) for variable in self.known.common_variables()}
 
-    def own_metrics(self, model: keras.Model) -> list[Any]:
+    def own_metrics(self, model: keras.Model) -> list[keras.Variable]:
         """Return the metric variables of a model of which each worker has a part, not the same value."""
         common = set(map(id, self.known.common_variables(model)))
         return [variable for variable in model.metrics_variables if id(variable) not in common]
 
-    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def on_replicas(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> object:
         """Run a function on the calling thread, as the replica."""
         if not self.one_replica:
             return super().on_replicas(fn, args, kwargs)
@@ -180,7 +189,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         with self.replica_context(), tf.device(self.worker_devices[0]):
             return fn(*args, **kwargs)
 
-    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> Any:
+    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> object:
         """Reduce a value over the workers."""
         if id(value) in self.step.sums:
             return self.step.sums[id(value)]
@@ -191,7 +200,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self._before_call("a read of a value of all workers, such as a metric")
         return self.collectives.all_reduce(op, [self._own(value)])[0]
 
-    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> Any:
+    def on_batch_reduce(self, op: Any, pairs: Any, options: Any) -> object:
         """Reduce several values of the replica over the workers."""
         if not self.one_replica:
             return super().on_batch_reduce(op, pairs, options)
@@ -200,7 +209,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             return list(self.step.share.all_reduce(op, values))
         return self._reduce_of_replica(self.collectives, op, values) if self.collectives else values
 
-    def on_replica_reduce(self, op: object, value: object, options: object) -> Any:
+    def on_replica_reduce(self, op: object, value: object, options: object) -> object:
         """Reduce a nested value of the replica over the workers."""
         if self.step.share is not None:
             return tf.nest.pack_sequence_as(value, self.step.share.all_reduce(op, tf.nest.flatten(value)))
@@ -209,7 +218,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         reduced = self._reduce_of_replica(self.collectives, op, tf.nest.flatten(value))
         return tf.nest.pack_sequence_as(value, reduced)
 
-    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> Any:
+    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> object:
         """Concatenate the workers' values."""
         self._need_all("gather values")
         if self.collectives is None:
@@ -217,7 +226,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         self._before_call("a gather of values")
         return self.collectives.all_gather(self._own(value), axis)
 
-    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
+    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> object:
         """Return this worker's rows of every global batch, unless the user chose another sharding policy."""
         self._need_all("train, evaluate or predict")
         call = tf_internals.keras_call()
@@ -270,7 +279,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
             kind = f"{value.dtype.name} {value.shape.as_list()}".replace(", ", "x")
             check_variable(self.collectives, self.worker_index, name, kind)
             if (name or "").endswith("learning_rate") and value.shape.rank == 0:
-                self.given_rates.append(f"{float(value):.7g}")
+                self.checks.given_rates.append(f"{float(value):.7g}")
         return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
 
     def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
@@ -299,7 +308,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
     def _before_call(self, call: str) -> None:
         """Check, in a callback, that the peers make the same call."""
         if tf.executing_eagerly():
-            self.same_calls.before(call)
+            self.checks.calls.before(call)
 
     def _need_all(self, what: str) -> None:
         if self.step.local_only:
@@ -323,7 +332,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         value = self.local_variable(value)
         return tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
 
-    def _reduce_of_replica(self, collectives: Collectives, op: object, values: list[Any]) -> list[Any]:
+    def _reduce_of_replica(
+        self, collectives: Collectives, op: object, values: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
         self.replica_reductions += 1
         if self.present is not None:
             values = [scale(v, self.present) if v.dtype.is_floating else v for v in values]

@@ -14,7 +14,6 @@ import functools
 import json
 from collections.abc import Collection, Hashable, Iterator
 from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -45,9 +44,6 @@ _HANDLED_ELSEWHERE = (keras.layers.BatchNormalization, keras.layers.InputLayer)
 def unproved_parts(model: keras.Model) -> list[str]:
     """Return the parts of a compiled model that are not proved to work row by row.
 
-    Args:
-        model: A built and compiled model.
-
     Returns:
         The parts as a message names them, such as "the loss 'dice'" or "the layer 'vq' (VectorQuantizer)".
         The list is empty if all parts are proved for this version of Keras.
@@ -66,7 +62,7 @@ def unproved_parts(model: keras.Model) -> list[str]:
 
 
 @functools.cache
-def proved(version: str) -> dict[Any, frozenset[int]]:
+def proved(version: str) -> dict[object, frozenset[int]]:
     """Return the proved classes and functions, each with the ranks of its inputs.
 
     Args:

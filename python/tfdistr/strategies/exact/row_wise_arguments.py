@@ -31,8 +31,6 @@ def refused_argument(part: object, use: Use, more: Mapping[str, object]) -> str 
 
     Args:
         part: A layer, a loss or a metric. Its attributes have the names of its arguments.
-        use: How it is used.
-        more: Arguments that it hands on to a function.
     """
     attributes = {**vars(part), **more}
     cls: Any = type(part)
@@ -40,7 +38,7 @@ def refused_argument(part: object, use: Use, more: Mapping[str, object]) -> str 
         value = attributes.get(name, attributes.get(f"_{name}", _MISSING))
         rule = None if value is _MISSING else _RULES.get(name)
         if rule is not None and (name in _NEVER_NONE if value is None else rule(value, use)):
-            return f"{name}={described(value)}"
+            return f"{name}={described_argument(value)}"
     return None
 
 
@@ -52,10 +50,10 @@ def _names(cls: Any) -> tuple[str, ...]:
     )
 
 
-def described(value: object) -> str:
+def described_argument(value: object) -> str:
     """Return the value of an argument as a message shows it."""
     if isinstance(value, list | tuple) and len(value) == 1:
-        return described(value[0])
+        return described_argument(value[0])
     if value is None or isinstance(value, bool | int | float | str | list | tuple):
         return str(value)
     return str(getattr(value, "__name__", type(value).__name__))

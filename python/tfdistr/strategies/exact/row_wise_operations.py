@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.strategies.exact.row_wise_arguments import described
+from tfdistr.strategies.exact.row_wise_arguments import described_argument
 
 # Rows of an ascending order, mixed so that a sort shows. A shift by a few rows is none for no number of rows.
 _A, _B = (4, 1, 6), (7, 0, 3, 5, 2)
@@ -26,7 +26,7 @@ _MOST_ENTRIES = 1 << 20
 _SMALL = 16
 _SHOWN = ("axis", "axes", "subscripts", "newshape", "shape")
 
-_tried: dict[Any, bool] = {}
+_tried: dict[object, bool] = {}
 
 
 def unproved_operations(model: keras.Model) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _is_sparse(tensor: Any) -> bool:
     return bool(tensor.sparse or getattr(tensor, "ragged", False))
 
 
-def _tensors(call: tf_internals.GraphCall) -> list[Any]:
+def _tensors(call: tf_internals.GraphCall) -> list[tf.Tensor]:
     flat = keras.tree.flatten((call.args, call.kwargs))
     return [part for part in flat if isinstance(part, keras.KerasTensor)]
 
@@ -58,7 +58,9 @@ def _tensors(call: tf_internals.GraphCall) -> list[Any]:
 def _name(operation: keras.Operation) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(operation).__name__).lower()
     shown = [
-        f"{key}={described(vars(operation)[key])}" for key in _SHOWN if vars(operation).get(key) is not None
+        f"{key}={described_argument(vars(operation)[key])}"
+        for key in _SHOWN
+        if vars(operation).get(key) is not None
     ]
     return f"the operation {name!r}" + (f" with {', '.join(shown)}" if shown else "")
 
@@ -86,10 +88,10 @@ def _gets_all_rows(x: Any, key: Any) -> bool:
     return first == slice(None) or (first is Ellipsis and len(others) < len(x.shape))
 
 
-def _key(call: tf_internals.GraphCall, arguments: dict[str, Any]) -> Any:
+def _key(call: tf_internals.GraphCall, arguments: dict[str, object]) -> object:
     """Return what decides the result of a call; None for an array, which has no short description."""
 
-    def described_part(part: object) -> Any:
+    def described_part(part: object) -> object:
         if isinstance(part, keras.KerasTensor):
             return ("tensor", part.shape, part.dtype)
         if part is None or isinstance(part, bool | int | float | str | slice | type(...)):
@@ -125,7 +127,7 @@ def _agrees(call: tf_internals.GraphCall, tensors: Sequence[object]) -> bool:
         return False
 
 
-def _values(tensor: Any) -> np.ndarray[Any, Any]:
+def _values(tensor: Any) -> np.ndarray:
     """Return rows for a tensor of the graph, in ascending order."""
     if not tensor.shape:
         raise ValueError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 # A smaller gradient counts as this part of the largest one: what it differs by may be the rounding of that.
 _SMALLEST_GRADIENT = 0.1

@@ -20,9 +20,6 @@ def flat_logs(logs: object) -> Any:
     metrics of ``compile()``. Keras compares the logs with the values of all metrics before it flattens them,
     and then keeps those of the last step. On several workers these are the values of one worker, so logs of
     a step must be flat.
-
-    Args:
-        logs: The logs; what is no dictionary is returned unchanged.
     """
     if not isinstance(logs, dict):
         return logs
@@ -45,7 +42,7 @@ def combine_logs(extended: OneReplica, model: keras.Model) -> None:
         tf_internals.reduce_step_logs(model, lambda logs: _combined(extended, model, logs))
 
 
-def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, Any]) -> dict[str, Any]:
+def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, object]) -> dict[str, object]:
     call = tf_internals.keras_call()
     kind = extended.step.kind or ("test" if call and call.method == "evaluate" else "train")
     known = extended.known.of(model).logs_of(kind)
@@ -55,7 +52,7 @@ def _combined(extended: OneReplica, model: keras.Model, logs: dict[str, Any]) ->
     return {**logs, **results, **_over_workers(extended, others, known.sums)}
 
 
-def _over_workers(extended: OneReplica, logs: dict[str, Any], sums: Collection[str]) -> dict[str, Any]:
+def _over_workers(extended: OneReplica, logs: dict[str, Any], sums: Collection[str]) -> dict[str, object]:
     """Return the numbers among logs over all workers."""
     assert extended.collectives is not None
     values = {name: _float(value) for name, value in logs.items()}

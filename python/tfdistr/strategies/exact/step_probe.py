@@ -15,16 +15,13 @@ from tfdistr import tf_internals
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.metric_results import MetricResults
-from tfdistr.strategies.exact.python_state import PythonState
+from tfdistr.strategies.exact.probed_state import ProbedState
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_effects import Array, Effects
 from tfdistr.strategies.exact.step_logs import flat_logs
 
 # The most steps that are made until an optimizer changes weights: steps may add up gradients before.
 _MOST_STEPS = 8
-# Weights are changed by this part of their size, or by this number. Where they are 0, as the last layers of
-# some models are at first, gradients are 0.
-_PERTURBATION = 0.05
 
 
 class StepProbe:
@@ -35,8 +32,6 @@ class StepProbe:
     warnings.
 
     Args:
-        extended: Runs the replica.
-        model: A built model.
         kind: "train" or "test": which step of the model runs.
 
     Attributes:
@@ -50,24 +45,7 @@ class StepProbe:
         self.steps: int | None = None
         self.draws = self.by_common_seeds = False
         self._optimizers = tf_internals.optimizers_of(model) if kind == "train" else []
-        seeds = self._seeds()
-        of_optimizers = list(_state_of_optimizers(model))
-        found = [*tf_internals.variables_of(model), *model.metrics_variables, *seeds, *of_optimizers]
-        found += tf_internals.random_generators(model)
-        watched: list[tf.Variable] = []
-        if extended.collectives is not None:
-            watched = [*extended.watch.variables, *extended.watch.inputs.variables]
-        self._variables = {id(own): own for own in map(self._own, [*found, *watched])}
-        paths = {id(self._own(variable)): _path(variable) for variable in [*found, *watched]}
-        # Several variables may have one path.
-        self._names = {key: f"{number} {paths[key]}" for number, key in enumerate(self._variables)}
-        self._metrics = [id(self._own(variable)) for variable in model.metrics_variables]
-        hidden = {id(self._own(v)) for v in [*seeds, *watched, *of_optimizers]} | set(self._metrics)
-        hidden |= {id(variable) for variable in tf_internals.random_generators(model)}
-        self._shown = [key for key in self._variables if key not in hidden]
-        self._python = PythonState(model)
-        self._generators = [id(v) for v in tf_internals.random_generators(model)]
-        self._start: dict[int, tf.Tensor] = {}
+        self._state = ProbedState(extended, model)
         # For each gradient, the rows of the table that the first run has; None if it is no gradient of rows.
         self._rows: dict[str, Array | None] = {}
         # Where steps run in a graph, variables that get their gradients.
@@ -79,15 +57,6 @@ class StepProbe:
         step: Callable[..., Any] = getattr(self._model, f"{self._kind}_step")
         return step
 
-    def _seeds(self) -> list[Any]:
-        common = tf_internals.existing_seed_generator()
-        generators = [*tf_internals.seed_generators(self._model), *([common] if common else [])]
-        return [generator.state for generator in generators]
-
-    def _own(self, variable: Any) -> Any:
-        value = variable if isinstance(variable, tf.Variable) else variable.value
-        return self._extended.local_variable(value)
-
     @contextlib.contextmanager
     def prepared(self, *, perturbed: bool, together: bool = False) -> Iterator[None]:
         """Prepare the model for runs, and restore it after the context.
@@ -97,50 +66,23 @@ class StepProbe:
             together: Whether all workers call it. Then they begin with the state of the chief's layers: each
                 worker has its own moving averages.
         """
-        kept = {key: variable.read_value() for key, variable in self._variables.items()}
+        state = self._state
+        kept = state.values()
         with tf_internals.no_new_seed_generator():
             try:
                 if together:
-                    self._share_state()
+                    state.share_from_chief()
                 if perturbed:
-                    self._perturb()
+                    state.perturb()
                 with self._extended.within(local_only=True):
                     self._model.reset_metrics()
-                self._start = {key: variable.read_value() for key, variable in self._variables.items()}
+                state.start = state.values()
                 yield
             finally:
-                self._restore(kept)
-
-    def _share_state(self) -> None:
-        collectives = self._extended.collectives
-        trained = {id(self._own(weight)) for weight in self._model.trainable_variables}
-        own = [self._variables[key] for key in self._shown if key not in trained]
-        shared = [variable for variable in own if variable.dtype.is_floating]
-        if collectives is not None and shared:
-            values = collectives.from_chief([variable.read_value() for variable in shared])
-            for variable, value in zip(shared, values, strict=True):
-                variable.assign(value)
-
-    def _perturb(self) -> None:
-        numbers = np.random.default_rng(0)
-        for weight in map(self._own, self._model.trainable_variables):
-            if weight.dtype.is_floating:
-                value = tf.cast(weight.read_value(), tf.float32).numpy()
-                size = _PERTURBATION * (float(np.sqrt(np.mean(np.square(value)))) or 1.0)
-                changed = value + size * numbers.standard_normal(value.shape, np.float32)
-                weight.assign(tf.cast(changed, weight.dtype))
-
-    def _restore(self, values: dict[int, tf.Tensor]) -> None:
-        for key, value in values.items():
-            self._variables[key].assign(value)
-        self._python.restore()
+                state.restore(kept)
 
     def whole(self, batches: Sequence[object]) -> Effects:
-        """Make the steps as one worker.
-
-        Args:
-            batches: The batch of the first step, and that of further steps.
-        """
+        """Make the steps as one worker."""
         known = tf_internals.keras_step(self._step)
         step = known[1] if known else self._step
         replica = ReplicaStep(NoPeers(), None, 0, 1)
@@ -153,12 +95,7 @@ class StepProbe:
         return self._run(run, batches)
 
     def split(self, batches: Sequence[object], expected: Effects) -> Effects:
-        """Make the steps on this worker's rows, with the peers. All workers must call it.
-
-        Args:
-            batches: This worker's rows of the batch of the first step, and of that of further steps.
-            expected: The effects of the steps on all rows.
-        """
+        """Make the steps on this worker's rows, with the peers. All workers must call it."""
         strategy, step = self._extended.strategy, self._step
 
         def run(batch: object) -> Any:
@@ -175,8 +112,9 @@ class StepProbe:
         return effects
 
     def _run(self, step: Callable[[Any], object], batches: Sequence[object]) -> Effects:
-        self._restore(self._start)
-        effects = Effects(before={self._names[key]: value.numpy() for key, value in self._start.items()})
+        state = self._state
+        state.restore(state.start)
+        effects = Effects(before={state.names[key]: value.numpy() for key, value in state.start.items()})
         began = tf_internals.eager_draws()
         draws = tf_internals.Draws()
         number, logs, results = 0, None, MetricResults()
@@ -196,7 +134,7 @@ class StepProbe:
                     break
         self.steps = number
         self.by_common_seeds = self.by_common_seeds or draws.by_common_seeds
-        drawn = any(self._has_changed(key) for key in self._generators)
+        drawn = any(map(state.has_changed, state.generators))
         self.draws = self.draws or drawn or began != tf_internals.eager_draws()
         self._read(effects, logs, results)
         return effects
@@ -209,10 +147,7 @@ class StepProbe:
         """Return whether the steps have shown their effects; a changed state shows in the next gradients."""
         if self.is_idle(effects):
             return False
-        return number > 1 or not any(self._has_changed(key) for key in self._shown)
-
-    def _has_changed(self, key: int) -> bool:
-        return bool(tf.reduce_any(self._variables[key].read_value() != self._start[key]))
+        return number > 1 or not any(map(self._state.has_changed, self._state.shown))
 
     @contextlib.contextmanager
     def _recorded(self, effects: Effects) -> Iterator[None]:
@@ -256,10 +191,10 @@ class StepProbe:
 
     def _read(self, effects: Effects, logs: object, results: MetricResults) -> None:
         """Read what the steps have changed on this worker."""
-        for key in self._shown:
-            if self._has_changed(key):
-                effects.variables[self._names[key]] = self._variables[key].numpy()
-        effects.metrics = {self._names[key]: self._variables[key].numpy() for key in self._metrics}
+        state = self._state
+        shown = filter(state.has_changed, state.shown)
+        effects.variables = {state.names[key]: state.variables[key].numpy() for key in shown}
+        effects.metrics = {state.names[key]: state.variables[key].numpy() for key in state.metrics}
         with self._extended.within(local_only=True):
             are_metrics = tf_internals.logs_are_metrics(self._model, logs)
         if not isinstance(logs, dict) or are_metrics:
@@ -279,7 +214,7 @@ class StepProbe:
             return
         assert collectives is not None
         parts = self._extended.own_metrics(self._model)
-        summed = [self._names[id(self._own(variable))] for variable in parts]
+        summed = [self._state.names[id(self._state.own(variable))] for variable in parts]
         sums = tf.distribute.ReduceOp.SUM
         totals = collectives.all_reduce(sums, [tf.constant(effects.metrics[name]) for name in summed])
         effects.metrics |= {name: total.numpy() for name, total in zip(summed, totals, strict=True)}
@@ -290,20 +225,6 @@ class StepProbe:
         effects.summed = dict(zip(effects.logs, numbers[: len(logs)], strict=True))
         means = (number / all_rows for number in numbers[len(logs) :])
         effects.logs = dict(zip(effects.logs, means, strict=True))
-
-
-def _state_of_optimizers(model: keras.Model) -> Iterator[Any]:
-    """Yield the variables of optimizers that a step may change without ``apply()``.
-
-    Keras's own change variables with the shapes of weights in ``apply()`` only, which is not called.
-    """
-    for optimizer in tf_internals.optimizers_of(model):
-        of_keras = type(optimizer).__module__.partition(".")[0] == "keras"
-        yield from (v for v in optimizer.variables if not of_keras or len(v.shape) == 0)
-
-
-def _path(variable: Any) -> str:
-    return str(getattr(variable, "path", variable.name)).removesuffix(":0")
 
 
 def _number(value: object) -> Array:

@@ -28,7 +28,6 @@ class StepTrace:
     gradients, and has their weight.
 
     Args:
-        model: The model that trains.
         on_gradients: Called, in the graph of the step, with the number of an optimizer, its gradients and
             its variables.
 
@@ -46,7 +45,7 @@ class StepTrace:
         self._on_gradients = on_gradients
         # The first loss of the step that is being traced, and its graph.
         self._loss: tf.Tensor | None = None
-        self._graph: Any = None
+        self._graph: tf.Graph | None = None
         self._noted = self._scaled = False
         self.has_loss = False
         self._start = [float("nan")] + [-1.0, 1.0, 0.0] * len(self.optimizers)
@@ -109,7 +108,7 @@ class StepTrace:
         if not self._noted and isinstance(loss, tf.Tensor) and loss.dtype.is_floating:
             self._loss, self._graph = tf.stop_gradient(loss), current_graph()
 
-    def _scale_loss(self, number: int, own: Callable[..., object]) -> Callable[..., Any]:
+    def _scale_loss(self, number: int, own: Callable[..., object]) -> Callable[..., object]:
         def scale_loss(loss: object) -> Any:
             if not self._scaled:
                 self._see_loss(loss)
@@ -118,7 +117,7 @@ class StepTrace:
 
         return scale_loss
 
-    def _gradient(self, own: Callable[..., object]) -> Callable[..., Any]:
+    def _gradient(self, own: Callable[..., object]) -> Callable[..., object]:
         def gradient(
             tape: tf.GradientTape, target: object, sources: object, *args: object, **kwargs: object
         ) -> Any:
@@ -129,7 +128,7 @@ class StepTrace:
 
         return gradient
 
-    def _apply(self, number: int, own: Callable[..., object]) -> Callable[..., Any]:
+    def _apply(self, number: int, own: Callable[..., object]) -> Callable[..., object]:
         optimizer = self.optimizers[number]
 
         def apply(grads: Sequence[object], trainable_variables: object = None) -> Any:

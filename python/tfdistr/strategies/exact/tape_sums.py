@@ -27,10 +27,8 @@ class TapeSums:
     Args:
         total: Returns the gradients of the whole batch for those of this replica's rows. It also gets the
             result of ``of_sum``.
-        rows: Number of rows of this replica.
         alone: Returns, for the same arguments, gradients that the step will weight and sum. It is called
             where the replica cannot exchange values.
-        can_exchange: Returns whether it can.
     """
 
     def __init__(
@@ -67,14 +65,13 @@ class TapeSums:
         gradient in a function of the user: TensorFlow may call the function again without tracing it.
 
         Args:
-            sources: What the gradients are taken of.
-            gradients: The gradients of this replica.
             of_sum: Whether the loss is that sum.
         """
         if tf_internals.tape_is_active():
             return gradients
         of, found = tf.nest.flatten(sources), tf.nest.flatten(gradients)
-        own = [i for i, source in enumerate(of) if _is_variable(source) and found[i] is not None]
+        kinds = tf.Variable | keras.Variable
+        own = [i for i, source in enumerate(of) if isinstance(source, kinds) and found[i] is not None]
         variables = {_key(of[i]) for i in own}
         in_function = not tf_internals.is_part_of(current_graph(), self._graph)
         place = self._place or ("a tf.function" if in_function else None)
@@ -102,11 +99,7 @@ class TapeSums:
             self._place = before
 
     def has(self, variable: Any) -> bool:
-        """Return whether gradients of a variable are summed.
-
-        Raises:
-            ArgumentError: Only some of them are. An optimizer may get a mixture, which cannot be summed.
-        """
+        """Return whether gradients of a variable are summed."""
         key = _key(variable)
         if key in self._variables and key in self._places:
             raise ArgumentError(
@@ -120,13 +113,9 @@ class TapeSums:
         return key in self._variables
 
 
-def current_graph() -> Any:
+def current_graph() -> tf.Graph:
     """Return the graph that is being traced; None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-def _is_variable(source: object) -> bool:
-    return isinstance(source, tf.Variable | keras.Variable)
 
 
 def _key(variable: object) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -52,7 +52,6 @@ class VirtualWorkers:
 
         Args:
             fn: Its ``train_step`` or ``test_step``, or a function that predicts.
-            data: This worker's rows of the global batch.
             others: Further arguments of ``fn``.
             predicts: Whether the results are rows, which are returned for this worker's rows.
 
@@ -84,18 +83,13 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
             fix="Put the step into train_step() of a keras.Model, or make the strategy without "
             "virtual_workers.",
         )
-    model, own = step
-    if predicting is None:
-        own = _with_flat_logs(own)
+    model, call = step
+    own = call if predicting is not None else lambda *arguments: flat_logs(call(*arguments))
     data, *others = args
     data = tf.nest.map_structure(extended.local, data)
     virtual: VirtualWorkers = extended.virtual
     with extended.within(kind=fn.__name__.removesuffix("_step")):
         return virtual.run(model, own, data, others, predicts=predicting is not None)
-
-
-def _with_flat_logs(step: Callable[..., object]) -> Callable[..., Any]:
-    return lambda *arguments: flat_logs(step(*arguments))
 
 
 class _Results:
@@ -199,7 +193,7 @@ class _TracedStep:
         collectives = self._extended.collectives
         return collectives.all_reduce(tf.distribute.ReduceOp.SUM, [own])[0] if collectives else own
 
-    def _rows_of(self, virtual_worker: int, data: object, rows: tf.Tensor) -> Any:
+    def _rows_of(self, virtual_worker: int, data: object, rows: tf.Tensor) -> object:
         count, own = self._virtual.place
         before = rows * own.start // count
         first, end = rows * virtual_worker // count - before, rows * (virtual_worker + 1) // count - before
@@ -223,7 +217,7 @@ class _TracedStep:
         form = tf.nest.map_structure(_spec, next(iter(parts.values())))
         made: list[_Results] = []
 
-        def of_share(virtual_worker: tf.Tensor, all_rows: tf.Tensor, *components: tf.Tensor) -> Any:
+        def of_share(virtual_worker: tf.Tensor, all_rows: tf.Tensor, *components: tf.Tensor) -> object:
             data = tf.nest.pack_sequence_as(form, _with_none(form, components), expand_composites=True)
             made.append(self._results(data, virtual_worker, all_rows))
             return [tensor for group in made[0].groups for tensor in group]
@@ -273,7 +267,7 @@ class _TracedStep:
         gathered = collectives.gather_rows([tf.IndexedSlices(values, indices) for values, indices in pairs])
         return [part for rows in gathered for part in (rows.values, rows.indices)]
 
-    def _finish(self, step: ShareStep, results: list[list[tf.Tensor]]) -> Any:
+    def _finish(self, step: ShareStep, results: list[list[tf.Tensor]]) -> object:
         """Change the variables; return the logs."""
         if tf.executing_eagerly():
             return self._change(step, *results)
@@ -285,12 +279,12 @@ class _TracedStep:
 
     def _change(
         self, step: ShareStep, sums: list[tf.Tensor], slices: list[tf.Tensor], flags: list[tf.Tensor]
-    ) -> Any:
+    ) -> object:
         extended, total = self._extended, iter(sums)
         with self._changing():
             self._update(step.updates, total, iter(slices))
             for _ in step.losses:
-                extended.trace.note_loss(next(total))
+                extended.step.trace.note_loss(next(total))
             for variable, _ in step.summed:
                 self._assign(variable, next(total), add=step.aggregation(variable) == "sum")
             for variable in step.changed:
@@ -298,7 +292,7 @@ class _TracedStep:
                     own = extended.local_variable(variable.value)
                     own.assign_add(tf.constant([0, step.draws[id(variable)]], own.dtype))
             for bad in flags if extended.collectives is not None else ():
-                extended.watch.note(bad)
+                extended.checks.loss.note(bad)
             if step.logs.are_metrics:
                 return self._model.get_metrics_result()
             logs = [_like(log, step.logs.results, total) for log in tf.nest.flatten(step.logs.value)]
@@ -331,7 +325,7 @@ class _TracedStep:
             own.assign(value)
 
 
-def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> Any:
+def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tensor]) -> object:
     """Return the gradient of the whole batch, in the form of that of a share."""
     if gradient is None:
         return None
@@ -342,7 +336,7 @@ def _received(gradient: Any, total: Iterator[tf.Tensor], part: Iterator[tf.Tenso
     return tf.cast(next(total), gradient.dtype)
 
 
-def _like(log: object, results: MetricResults, total: Iterator[tf.Tensor]) -> Any:
+def _like(log: object, results: MetricResults, total: Iterator[tf.Tensor]) -> object:
     """Return the log of the whole batch in place of that of a share."""
     metric = results.metric_of(log)
     if metric is not None:
@@ -363,10 +357,10 @@ def _spec(value: Any) -> Any:
     return tf.SparseTensorSpec([None, *value.shape[1:]], value.dtype)
 
 
-def _components(value: object) -> list[Any]:
+def _components(value: object) -> list[tf.Tensor]:
     return [part for part in tf.nest.flatten(value, expand_composites=True) if part is not None]
 
 
-def _with_none(form: object, components: Sequence[tf.Tensor]) -> list[Any]:
+def _with_none(form: object, components: Sequence[tf.Tensor]) -> list[object]:
     given = iter(components)
     return [None if spec is None else next(given) for spec in tf.nest.flatten(form, expand_composites=True)]

@@ -154,8 +154,6 @@ class Share:
         rows: Number of rows of the share, int32.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
-        index: The number of the share.
-        count: Number of shares.
         may_weigh_loss: Whether the step is Keras's own.
     """
 
@@ -297,9 +295,6 @@ def share_step(
         fn: The ``train_step`` or ``test_step`` of the model, or a function that predicts.
         all_rows: Number of rows of the global batch, float32.
         may_be_empty: Whether the share may have no rows.
-
-    Raises:
-        ArgumentError: The step does something that cannot be split into shares.
     """
     _refuse_states(model)
     of_keras = not tf_internals.overrides(model, "train_step")
@@ -340,7 +335,7 @@ def share_step(
             step.logs.value = fn(batch, *others)
         scope.awaited = set()
         _read_results(model, share, scope)
-        losses = extended.trace.take_loss() if extended.trace else []
+        losses = extended.step.trace.take_loss() if extended.step.trace else []
         step.losses = [share.without_stand_in(loss) for loss in share.mean.weigh(losses)]
     return step
 

@@ -44,7 +44,7 @@ class Stages:
         found = self._functions[number](*[known[tensor.ref()] for tensor in self._feeds[number]])
         known.update({t.ref(): value for t, value in zip(self._fetches[number], found, strict=True)})
 
-    def results(self, known: dict[Any, tf.Tensor]) -> list[tf.Tensor]:
+    def results(self, known: dict[object, tf.Tensor]) -> list[tf.Tensor]:
         """Return the results, after the last stage."""
         return [known[tensor.ref()] for tensor in self._results]
 
@@ -65,7 +65,7 @@ class _Cut:
         # Constants are in every stage, and so are variables, if no optimizer changes them between two stages.
         earliest = 0 if updated else None
         self._stage: dict[str, int | None] = {}
-        self._passed: list[set[Any]] = [set() for _ in range(len(exchanges) + 1)]
+        self._passed: list[set[object]] = [set() for _ in range(len(exchanges) + 1)]
         for operation in graph.get_operations():
             before = [self._stage.get(t.op.name) for t in operation.inputs]
             before += [self._stage.get(control.name) for control in operation.control_inputs]
@@ -94,11 +94,11 @@ class _Cut:
         reached = _reached(fetches, set(feeds))
         return [ref.deref() for ref in feeds if ref.deref().op.name in reached], fetches
 
-    def _sorted(self, refs: set[Any]) -> list[Any]:
+    def _sorted(self, refs: set[Any]) -> list[object]:
         return sorted(refs, key=lambda ref: ref.deref().name)
 
 
-def _reached(tensors: Sequence[tf.Tensor], ends: set[Any]) -> set[str]:
+def _reached(tensors: Sequence[tf.Tensor], ends: set[object]) -> set[str]:
     """Return the names of the operations of those tensors among ``ends`` that others are computed from."""
     reached, seen, left = set[str](), set[str](), list(tensors)
     while left:
@@ -117,7 +117,6 @@ def apart(function: Any, feeds: Sequence[tf.Tensor] | None = None) -> Any:
     So the graph of a number is the same on any number of workers, and so are its kernels.
 
     Args:
-        function: The function, of tensors.
         feeds: Tensors with the types of its arguments; by default those of its calls.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import attrs
 import keras
@@ -28,7 +27,7 @@ class CarriedState:
         trained: The variables that each optimizer trains; None if it was not used.
     """
 
-    builds: dict[int, Any]
+    builds: dict[int, object]
     quantized: dict[int, str]
     lora: dict[int, int]
     layer_flags: list[bool]
@@ -90,7 +89,7 @@ class CarriedState:
         return None if same else f"`trainable` of a variable, {words}"
 
 
-def _build_config(layer: keras.Layer) -> Any:
+def _build_config(layer: keras.Layer) -> object:
     if not (layer.built and tf_internals.own_variables(layer)):
         return None
     with contextlib.suppress(Exception):  # the user's code can raise anything
@@ -102,7 +101,7 @@ def _is_quantized(layer: keras.Layer) -> bool:
     return getattr(layer, "quantization_mode", None) is not None
 
 
-def _optimizers(model: keras.Model) -> list[Any]:
+def _optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Return all optimizers of a model, and those in them."""
     found = map(tf_internals.with_inner_optimizers, tf_internals.optimizers_of(model))
     return [part for optimizers in found for part in optimizers]

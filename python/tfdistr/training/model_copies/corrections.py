@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import attrs
 import keras
@@ -13,14 +12,14 @@ from tfdistr import tf_internals
 from tfdistr.training.model_copies.carried_state import CarriedState
 from tfdistr.training.model_copies.fingerprint import (
     differing_attributes,
-    parts_of,
+    parts_of_model,
     variables_in,
 )
 from tfdistr.training.model_copies.patches import Patch
 from tfdistr.training.model_copies.plain_values import array_of, same_array
 from tfdistr.training.model_copies.refusals import refuse
 
-Arrays = dict[int, np.ndarray[Any, Any]]
+Arrays = dict[int, np.ndarray]
 
 
 @attrs.frozen
@@ -54,7 +53,7 @@ class Corrections:
 
     def apply_attributes(self, copy: keras.Model) -> None:
         """Set the attributes that have a place in a copy. Some have theirs after ``compile()``."""
-        roots = [part for _, part in parts_of(copy)]
+        roots = [part for _, part in parts_of_model(copy)]
         for patch in self.patches:
             with contextlib.suppress(Exception):  # the class of the user may refuse it
                 patch.apply(roots)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tfdistr import tf_internals
 from tfdistr.training.model_copies.module_values import attributes_read
-from tfdistr.training.model_copies.patches import Attribute, Patch, path_of
+from tfdistr.training.model_copies.patches import Attribute, Patch, attribute_path
 from tfdistr.training.model_copies.plain_values import (
     as_array,
     is_plain,
@@ -28,7 +28,7 @@ from tfdistr.training.model_copies.plain_values import (
 )
 
 
-class Difference(NamedTuple):
+class ModelDifference(NamedTuple):
     """A difference between a model and its copy.
 
     Attributes:
@@ -55,7 +55,7 @@ def variables_in(layers: Sequence[keras.Layer]) -> list[keras.Variable]:
     return list({id(variable): variable for variable in found}.values())
 
 
-def parts_of(model: keras.Model) -> list[tuple[str, Any]]:
+def parts_of_model(model: keras.Model) -> list[tuple[str, object]]:
     """Return the parts of a compiled model whose attributes are compared, with their names for messages."""
     layers = [(_label_of(layer), layer) for layer in tf_internals.made_layers(model)[1:]]
     optimizers = [("the optimizer", optimizer) for optimizer in tf_internals.optimizers_of(model)]
@@ -66,19 +66,19 @@ def _label_of(layer: keras.Layer) -> str:
     return f"the layer {layer.name!r} ({type(layer).__name__})"
 
 
-def differing_parts(model: keras.Model, copy: keras.Model) -> Difference | None:
+def differing_parts(model: keras.Model, copy: keras.Model) -> ModelDifference | None:
     """Return the first layer or variable by which the structures of two models differ, if there is one."""
     there, here = tf_internals.made_layers(model), tf_internals.made_layers(copy)
     made = {id(variable) for variable in variables_in(there)}
     others = [variable.path for variable in model.variables if id(variable) not in made]
     if others:
-        return Difference("the variables", ", ".join(others), "none of these")
+        return ModelDifference("the variables", ", ".join(others), "none of these")
     a, b = (", ".join(type(layer).__name__ for layer in layers) for layers in (there, here))
     if a != b:
-        return Difference("the layers", a, b)
+        return ModelDifference("the layers", a, b)
     for layer, a, b in zip(there, _described(there), _described(here), strict=True):
         if a != b:
-            return Difference(f"the variables of {_label_of(layer)}", a, b)
+            return ModelDifference(f"the variables of {_label_of(layer)}", a, b)
     return None
 
 
@@ -98,15 +98,15 @@ def _described(layers: Sequence[keras.Layer]) -> list[str]:
     return [", ".join(variables) or "none" for variables in words]
 
 
-def differing_attributes(model: keras.Model, copy: keras.Model) -> list[Difference]:
+def differing_attributes(model: keras.Model, copy: keras.Model) -> list[ModelDifference]:
     """Return the attributes by which a model and its copy of the same structure differ.
 
     Without those that cannot be restored, and that nothing reads, such as a history.
     """
-    there, here = parts_of(model), parts_of(copy)
+    there, here = parts_of_model(model), parts_of_model(copy)
     if len(there) != len(here):
         a, b = (", ".join(type(part).__name__ for _, part in parts) for parts in (there, here))
-        return [Difference("the layers and optimizers", a, b)]
+        return [ModelDifference("the layers and optimizers", a, b)]
     comparison = _Comparison(tf_internals.made_layers(model), tf_internals.made_layers(copy))
     pairs = enumerate(zip(there, here, strict=True))
     found = [found for n, ((label, a), (_, b)) in pairs for found in comparison.of_parts(a, b, label, n)]
@@ -129,7 +129,7 @@ class _Comparison:
         self.code: list[Any] = []  # classes and functions
         self._label, self._root = "", 0
 
-    def of_parts(self, there: object, here: object, label: str, root: int) -> Iterator[Difference]:
+    def of_parts(self, there: object, here: object, label: str, root: int) -> Iterator[ModelDifference]:
         """Compare two parts, of which ``root`` is the number."""
         self._label, self._root = label, root
         if isinstance(there, dict):
@@ -137,7 +137,9 @@ class _Comparison:
         elif id(there) not in self._seen:
             yield from self._of_objects(there, here, ())
 
-    def _of_objects(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
+    def _of_objects(
+        self, there: object, here: object, steps: tuple[object, ...]
+    ) -> Iterator[ModelDifference]:
         self._seen.add(id(there))
         self.code.append(type(there))
         if type(there).__qualname__ != type(here).__qualname__:
@@ -151,7 +153,7 @@ class _Comparison:
             found = held_here.get(name, _MISSING)
             yield from self._of_values(value, found, (*steps, Attribute(name)))
 
-    def _of_values(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
+    def _of_values(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[ModelDifference]:
         counterpart = self._counterparts.get(id(there))
         if counterpart is not None:
             self._met_parts += 1
@@ -170,7 +172,7 @@ class _Comparison:
         elif id(there) not in self._seen:
             yield from self._of_others(there, here, steps)
 
-    def _of_items(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[Difference]:
+    def _of_items(self, there: Any, here: Any, steps: tuple[Any, ...]) -> Iterator[ModelDifference]:
         """Compare two lists or two dictionaries."""
         is_dict = isinstance(there, dict)
         alike = isinstance(here, dict if is_dict else list | tuple)
@@ -182,7 +184,7 @@ class _Comparison:
                 found: Any = here.get(key, _MISSING) if is_dict else here[key]
                 yield from self._of_values(value, found, (*steps, key))
 
-    def _of_others(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
+    def _of_others(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[ModelDifference]:
         """Compare functions and objects of any class."""
         if callable(there) and hasattr(there, "__qualname__"):
             self.code.append(inspect.unwrap(getattr(there, "__func__", there)))
@@ -196,7 +198,9 @@ class _Comparison:
         elif type(there).__qualname__ != type(here).__qualname__:
             yield self._differ(there, here, steps)
 
-    def _of_helpers(self, there: object, here: object, steps: tuple[object, ...]) -> Iterator[Difference]:
+    def _of_helpers(
+        self, there: object, here: object, steps: tuple[object, ...]
+    ) -> Iterator[ModelDifference]:
         """Compare objects that are not Keras's. One that differs is replaced: others may share it."""
         met_before = self._met_parts
         found = list(self._of_objects(there, here, steps))
@@ -206,10 +210,10 @@ class _Comparison:
 
     def _differ(
         self, there: object, here: object, steps: tuple[object, ...], *, possible: bool = False
-    ) -> Difference:
+    ) -> ModelDifference:
         patch = Patch.of(self._root, steps, there) if possible else None
-        return Difference(
-            f"{path_of(steps)} of {self._label}" if steps else self._label,
+        return ModelDifference(
+            f"{attribute_path(steps)} of {self._label}" if steps else self._label,
             shown(there), "nothing" if here is _MISSING else shown(here), patch,
             frozenset(step for step in steps if isinstance(step, Attribute)),
         )  # fmt: skip
@@ -231,7 +235,7 @@ _OF_KERAS = frozenset(
 )  # fmt: skip
 
 
-def attributes_of(holder: object) -> dict[str, Any]:
+def attributes_of(holder: object) -> dict[str, object]:
     """Return the attributes of an object that a user, or the class of a user, has set."""
     of_libraries = tf_internals.names_of_libraries(type(holder))
     ignored = _OF_KERAS if isinstance(holder, keras.Operation | keras.Optimizer) else frozenset()

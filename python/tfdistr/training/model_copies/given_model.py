@@ -60,7 +60,7 @@ class GivenModel:
         self._corrections = Corrections()
         with own_compile_saved(), tf_internals.whole_configs():
             objects = _describe(model)
-            self._own_parts = _own_parts(model, objects)
+            self._own_parts = _own_parts(objects)
             with tempfile.TemporaryDirectory(prefix="tfdistr-model-") as folder:
                 path = Path(folder, "model.keras")
                 with _quiet("You are saving a model that has not yet been built"):
@@ -143,7 +143,7 @@ class GivenModel:
         vars(other).update(vars(self), original=None, _first_copy=None)
         return other
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "original": None, "_first_copy": None, "_is_sent": True}
 
 
@@ -165,7 +165,7 @@ def given(model: object) -> Any:
     return GivenModel(model) if place is None else ModelInPlace(model, place)
 
 
-def as_model_factory(model: object) -> Any:
+def as_model_factory(model: object) -> Callable[[], keras.Model]:
     """Return a function that copies a Keras model, which itself does not change; other values unchanged."""
     made = given(model)
     if isinstance(made, ModelInPlace) and made is not model:
@@ -191,7 +191,7 @@ def callers_model(model: object) -> keras.Model | None:
     return model.original if isinstance(model, GivenModel) else None
 
 
-def _describe(model: keras.Model) -> list[Any]:
+def _describe(model: keras.Model) -> list[object]:
     """Return the objects in a model that have a name; an error if Keras cannot describe it."""
     from tfdistr import tf_internals
 
@@ -210,7 +210,7 @@ def _describe(model: keras.Model) -> list[Any]:
     return objects
 
 
-def _own_parts(model: keras.Model, objects: list[Any]) -> dict[str, Any]:
+def _own_parts(objects: list[Any]) -> dict[str, Any]:
     """Return the user's classes and functions in a model, by the names by which Keras looks for them."""
     import cloudpickle
     import keras

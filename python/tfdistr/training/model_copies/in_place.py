@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tfdistr.errors import ArgumentError
 
@@ -33,5 +33,5 @@ class ModelInPlace:
             "build <- function() { model <- ...; compile(model, ...); model }; distributed_fit(build, ...).",
         )
 
-    def __getstate__(self) -> Any:
+    def __getstate__(self) -> object:
         self.refuse()

@@ -88,7 +88,7 @@ def _reached(parts: Iterable[object]) -> Iterator[FunctionType | type]:
             waiting += _globals_of(part).values()
 
 
-def _globals_of(function: FunctionType) -> dict[tuple[str, str], Any]:
+def _globals_of(function: FunctionType) -> dict[tuple[str, str], object]:
     """Return what a function reads from modules, by module and name; nothing for installed code."""
     held, own = function.__globals__, str(function.__globals__.get("__name__"))
     if own != "__main__" and own in sys.modules and not _is_users(sys.modules[own]):

@@ -27,11 +27,11 @@ _ROWS = 4
 # The largest relative difference that is rounding, by the bytes of a number.
 _ROUNDING = {1: 0.1, 2: 0.05, 4: 1e-3, 8: 1e-8}
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Results = list[tuple[str, Array | None]]
 
 
-def first_inputs(job: Job) -> Any:
+def first_inputs(job: Job) -> object:
     """Return the first inputs of a job, as a step gets them; None if they are not in memory."""
     if not isinstance(job.data, Arrays):
         return None
@@ -110,9 +110,9 @@ def _restored(model: keras.Model) -> Iterator[None]:
     finally:
         for variable, value in zip(held, values, strict=True):
             variable.assign(value)
-        for layer, name, value in attributes:
-            if vars(layer).get(name) != value:
-                setattr(layer, name, value)
+        for layer, name, held_value in attributes:
+            if vars(layer).get(name) != held_value:
+                setattr(layer, name, held_value)
 
 
 def _difference(there: Array | None, here: Array | None) -> str | None:

@@ -79,7 +79,7 @@ def _value_of(model: keras.Model, name: str, given: Config) -> Any:
     return vars(model).get(f"_{name}", _MISSING) if held is _MISSING else held
 
 
-def _serialized(kind: type, name: str, value: object) -> Any:
+def _serialized(kind: type, name: str, value: object) -> object:
     what = f"`{name}` of {kind.__name__}.compile()"
     try:
         config = keras.saving.serialize_keras_object(value)
@@ -110,7 +110,6 @@ def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:
     """Call ``compile()`` of a model's class.
 
     Args:
-        model: The model.
         own: The arguments of ``compile()``.
         of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
     """

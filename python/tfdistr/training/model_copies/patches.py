@@ -61,7 +61,7 @@ class Patch(NamedTuple):
             holder[last] = value
 
 
-def path_of(steps: Sequence[object]) -> str:
+def attribute_path(steps: Sequence[object]) -> str:
     """Return the place of a value as code."""
     words = [f".{step}" if isinstance(step, Attribute) else f"[{step!r}]" for step in steps]
     return f"`{''.join(words).removeprefix('.')}`"

@@ -28,7 +28,7 @@ def is_plain(value: object) -> bool:
     return isinstance(value, _ATOMS)
 
 
-def untracked(value: object) -> Any:
+def untracked(value: object) -> object:
     """Return a plain value whose containers are Python's own. Those of Keras layers cannot be unpickled."""
     if isinstance(value, dict):
         return {key: untracked(part) for key, part in value.items()}
@@ -39,11 +39,7 @@ def untracked(value: object) -> Any:
 
 
 def same_plain(there: object, here: object, names: Mapping[str, str]) -> bool:
-    """Return whether two plain values are equal. Configurations turn tuples into lists.
-
-    Args:
-        names: The names of layers, with those of their copies, which have other running numbers.
-    """
+    """Return whether two plain values are equal. Configurations turn tuples into lists."""
     if isinstance(there, list | tuple) and isinstance(here, list | tuple):
         return len(there) == len(here) and all(
             same_plain(a, b, names) for a, b in zip(there, here, strict=True)
@@ -64,7 +60,7 @@ def is_symbolic(value: object) -> bool:
     return traced or isinstance(value, keras.KerasTensor)
 
 
-def as_array(value: object) -> np.ndarray[Any, Any] | None:
+def as_array(value: object) -> np.ndarray | None:
     """Return the values of an array, a tensor or a variable; None for other values."""
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else value
@@ -73,14 +69,14 @@ def as_array(value: object) -> np.ndarray[Any, Any] | None:
     return None
 
 
-def array_of(value: object) -> np.ndarray[Any, Any]:
+def array_of(value: object) -> np.ndarray:
     """Return the value of a tensor or a variable."""
     held = value.value if isinstance(value, keras.Variable) else value
-    array: np.ndarray[Any, Any] = tf.convert_to_tensor(held).numpy()
+    array: np.ndarray = tf.convert_to_tensor(held).numpy()
     return array
 
 
-def same_array(there: np.ndarray[Any, Any], here: np.ndarray[Any, Any] | None) -> bool:
+def same_array(there: np.ndarray, here: np.ndarray | None) -> bool:
     """Return whether two arrays are bitwise identical."""
     if here is None or there.dtype != here.dtype or there.shape != here.shape:
         return False
@@ -103,7 +99,7 @@ def same_function(there: object, here: object) -> bool:
     return there.__code__ == here.__code__ and plain
 
 
-def _contents(function: FunctionType) -> list[Any]:
+def _contents(function: FunctionType) -> list[object]:
     not_set = CellType()
     return [None if cell == not_set else cell.cell_contents for cell in function.__closure__ or ()]
 

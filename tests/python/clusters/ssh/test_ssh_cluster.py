@@ -73,7 +73,7 @@ def listening(net: hosts.Hosts, name: str, port: int) -> Iterator[None]:
 
 @pytest.mark.slow(reason="network namespaces with ssh servers, and timeouts")
 def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = tfdistr.clusters.ssh.cluster.ask, []
+    real, asked = tfdistr.clusters.ssh.ssh_cluster.ask_hosts, []
 
     with contextlib.ExitStack() as held:
 
@@ -84,7 +84,7 @@ def test_a_port_that_is_taken_meanwhile(job: Job, monkeypatch: pytest.MonkeyPatc
                 held.enter_context(listening(job.net, "b", asked[0]))
             return answers
 
-        monkeypatch.setattr("tfdistr.clusters.ssh.cluster.ask", ask)
+        monkeypatch.setattr("tfdistr.clusters.ssh.ssh_cluster.ask_hosts", ask)
         job.run("listen,listen")
     assert len(set(asked)) == len(asked) == 2
     assert [event["reason"] for event in job.of("restart")] == ["port in use"]

@@ -153,7 +153,7 @@ def nested() -> object:
 
     def inner() -> None:
         for _ in range(2):
-            compared.append(id(strategy.extended.agreement))
+            compared.append(id(strategy.extended.checks.agreement))
             other.fit(data, verbose=0)
         if INDEX == 0:
             model.predict(X, verbose=0)
@@ -168,9 +168,9 @@ def raised() -> object:
     try:
         fit(model, at("on_epoch_end", lambda: 1 / 0))
     except ZeroDivisionError:
-        within, before = extended.same_calls.within_hook, extended.agreement
+        within, before = extended.checks.calls.within_hook, extended.checks.agreement
         fit(model)
-        return [within, extended.agreement is before]
+        return [within, extended.checks.agreement is before]
 
 
 def released() -> object:

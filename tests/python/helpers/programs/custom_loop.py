@@ -142,7 +142,7 @@ def named() -> object:
 
     results = [strategy.run(train_step), strategy.run(train_step, kwargs={"data": tf.ones([2])})]
     strategy.run(train_step, args=(tf.constant([np.nan]),))
-    watched = strategy.extended.watch.inputs.describe()
+    watched = strategy.extended.checks.loss.inputs.describe()
 
     def model() -> keras.Model:
         made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])

@@ -43,7 +43,7 @@ if WHERE == "waits":
     WORKER, watchdog.LAST_RESORT = Waits(), 6.0
 if WHERE == "ignores":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-watchdog.on_failure(lambda error, text: print(f"last words: {text.splitlines()[0]}", flush=True))
+watchdog.add_failure_listener(lambda error, text: print(f"last words: {text.splitlines()[0]}", flush=True))
 try:
     with watchdog.Watchdog(TIMEOUT, WORKER):
         ctypes.PyDLL(None).sleep(30) if WHERE == "in C with the lock" else stuck()

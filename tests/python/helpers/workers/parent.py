@@ -12,8 +12,8 @@ sys.path.append(str(Path(__file__).parents[1]))
 from launched import SMALL_SERVER
 
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.clusters.local.cluster import local_cluster
-from tfdistr.clusters.ssh.cluster import ssh_cluster
+from tfdistr.clusters.local.local_cluster import local_cluster
+from tfdistr.clusters.ssh.ssh_cluster import ssh_cluster
 from tfdistr.fork_server import servers
 from tfdistr.supervision.supervisor import run_workers
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster, EngineCluster, number_of
+from tfdistr.clusters.cluster import Cluster, ConfiguredCluster, number_of
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import check_cores, share_of
 from tfdistr.clusters.worker_process import WorkerProcess, stop
@@ -44,7 +44,7 @@ WORKER = (sys.executable, "-P", "-m", "tfdistr.jobs.worker")
 
 
 @attrs.frozen(kw_only=True)
-class LocalCluster(EngineCluster):
+class LocalCluster(ConfiguredCluster):
     """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)

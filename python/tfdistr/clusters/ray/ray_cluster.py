@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 import attrs
 
-from tfdistr.clusters.cluster import EngineCluster, number_of
+from tfdistr.clusters.cluster import ConfiguredCluster, number_of
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.ray.workers import RayJob
@@ -40,7 +40,7 @@ _OF_RUNTIME_ENV = re.compile(r"PATH|PYTHONPATH|VIRTUAL_ENV|CONDA_.*|LD_LIBRARY_P
 
 # How Ray spreads the workers over its nodes.
 _STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
-# The resources that all engines have, and their arguments.
+# The resources that all clusters have, and their arguments.
 _SHARED = {"CPU": ("cores", "cores_per_worker"), "GPU": ("GPUs", "gpus_per_worker")}
 _ADDRESS = re.compile(r"local|auto|(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 
@@ -111,7 +111,7 @@ def _runtime_env(name: str, value: object) -> dict[str, Any] | None:
 
 
 @attrs.frozen(kw_only=True)
-class RayCluster(EngineCluster):
+class RayCluster(ConfiguredCluster):
     """Workers in actors of Ray. `ray_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)

@@ -13,20 +13,20 @@ from typing import Self
 import attrs
 
 from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import EngineCluster, number_of, workers_of_each_host
+from tfdistr.clusters.cluster import ConfiguredCluster, number_of, workers_of_each_host
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.remote_worker import RemoteWorker
-from tfdistr.clusters.ssh.host_facts import versions
+from tfdistr.clusters.ssh.host_facts import versions_here
 from tfdistr.clusters.ssh.survey import (
     CONNECT,
-    Answer,
-    ask,
+    HostAnswer,
+    ask_hosts,
     check_hosts,
     marker_in,
     name_of_host,
     r_request,
-    refuse,
+    refuse_hosts,
     ssh_command,
     words_of_ssh,
 )
@@ -55,7 +55,7 @@ def _ssh_or_none(ssh: str | None) -> str | None:
 
 
 @attrs.frozen(kw_only=True)
-class SshCluster(EngineCluster):
+class SshCluster(ConfiguredCluster):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
     hosts: Sequence[str] = attrs.field(converter=check_hosts)
@@ -141,7 +141,7 @@ class SshCluster(EngineCluster):
             remotes.append(Remote(host.host, self._command(host, silence, options), spec))
         return self._start_all(remotes, run_dir)
 
-    def _command(self, host: Answer, silence: float, options: Sequence[str]) -> list[str]:
+    def _command(self, host: HostAnswer, silence: float, options: Sequence[str]) -> list[str]:
         """The command that starts the guard of a worker on a host."""
         guard = str(Path(host.facts["core"], PLACE))
         # If the network is cut and this process is gone, only this ends ssh.
@@ -152,21 +152,21 @@ class SshCluster(EngineCluster):
 
     def _survey(
         self, command: Sequence[str], run_dir: str | os.PathLike[str], env: Mapping[str, str]
-    ) -> tuple[list[Answer], Tunnels | None]:
+    ) -> tuple[list[HostAnswer], Tunnels | None]:
         """Ask all hosts what they have, and refuse hosts on which workers cannot train together."""
         # The flags of Rscript, and not the program of a worker.
         rscript = [w for place, w in enumerate(command) if not place or w.startswith("--")]
         r = r_request(rscript, env) if command[0] != sys.executable else None
-        here, each = versions(r), self.workers_per_host
+        here, each = versions_here(r), self.workers_per_host
         for _ in range(_TRIES):
             tunnels = Tunnels.new(self.workers, each) if self.tunnels else None
             with marker_in(run_dir) as marker:
-                answers = ask(
+                answers = ask_hosts(
                     self.hosts, ssh=words_of_ssh(self.ssh), timeout=min(self.start_timeout, 3 * CONNECT),
                     ports=each, wanted=tunnels.ports if tunnels else (), names=() if tunnels else None,
                     env=env, marker=marker, visible=env.get(VISIBLE), r=r,
                 )  # fmt: skip
-            found = refuse(answers, here, run_dir=os.fspath(run_dir), workers_per_host=each)
+            found = refuse_hosts(answers, here, run_dir=os.fspath(run_dir), workers_per_host=each)
             if found is not None:
                 raise found
             scarce = [place for place, answer in enumerate(answers) if self._lacks_ports(answer)]
@@ -182,7 +182,7 @@ class SshCluster(EngineCluster):
         error.worker, error.host = scarce[0] * each, answers[scarce[0]].host
         raise error
 
-    def _gpus(self, answers: Sequence[Answer]) -> list[dict[str, str]]:
+    def _gpus(self, answers: Sequence[HostAnswer]) -> list[dict[str, str]]:
         """The variable with the GPUs of each worker."""
         count, each = self.workers_per_host, self.gpus_per_worker
         for place, answer in enumerate(answers):
@@ -198,7 +198,7 @@ class SshCluster(EngineCluster):
         shares = [gpus_of_workers(answer.facts["gpus"], count, each) for answer in answers]
         return [{VISIBLE: own[local]} if own else {} for own in shares for local in range(count)]
 
-    def _lacks_ports(self, answer: Answer) -> bool:
+    def _lacks_ports(self, answer: HostAnswer) -> bool:
         if self.tunnels:  # the ports must be free on all hosts
             return bool(answer.facts["busy"])
         return len(answer.facts["ports"]) < self.workers_per_host
