@@ -112,11 +112,14 @@ class CheckpointManager:
         self._kernels = kernels
         self._before_save = before_save
         self.found = self._load()
-        #: The position at which the training starts.
-        self.start = self.found.position if self.found else Position(0, 0)
         total = (self.found.total if self.found else 0) - self.start.step
         self.schedule = Schedule(every, total, self.start.step)
         self._initial_callbacks: Given = {}
+
+    @property
+    def start(self) -> Position:
+        """The position at which the training starts."""
+        return self.found.position if self.found else Position(0, 0)
 
     @property
     def _is_chief(self) -> bool:

@@ -218,9 +218,7 @@ def rerun(
     build(model, data)
     weigh = weigh_classes(job.class_weight, data.element_spec)
     result = Rerun(model, *_rows(Reader(job, strategy), weigh, step))
-    if isinstance(job.source, FileDataset) and result.indices is not None:
-        files = job.source.open()
-        result.places = [files.place(int(index)) for index in result.indices]
+    result.places = _places(job, result.indices)
     trace = _Gradients(model, from_start=checkpoint is None)
     recorded = _Recorded(trace)
 
@@ -238,15 +236,19 @@ def rerun(
             callbacks=[*warm_up, *callbacks], on_steps=made, weigh=weigh, manager=manager, trace=recorded,
         )  # fmt: skip
     except _Reached:
-        result.after = values_of(result.variables)
-        result.steps = recorded.found
-        result.gradients = {name.rpartition(" ")[0]: value.numpy() for name, value in trace.kept.items()}
-        return result
+        return _finished(result, recorded, trace)
     raise ArgumentError(
         "A step of a run must be made again by the same data and callbacks.",
         received=f"a training that ends before step {step}",
         fix="Pass the `x` and the `callbacks` of the run.",
     )
+
+
+def _finished(result: Rerun, recorded: _Recorded, trace: _Gradients) -> Rerun:
+    result.after = values_of(result.variables)
+    result.steps = recorded.found
+    result.gradients = {name.rpartition(" ")[0]: value.numpy() for name, value in trace.kept.items()}
+    return result
 
 
 def _rows(reader: Reader, weigh: Callable[[Any], Any] | None, step: int) -> tuple[Any, Array | None]:
@@ -259,3 +261,11 @@ def _rows(reader: Reader, weigh: Callable[[Any], Any] | None, step: int) -> tupl
     else:
         batch = next(iter(data.dataset))
     return weigh(batch) if weigh else batch, indices
+
+
+def _places(job: Job, indices: Array | None) -> list[tuple[str, int | None]]:
+    """Return the file and the row there of rows; nothing if the data is not of files."""
+    if indices is None or not isinstance(job.source, FileDataset):
+        return []
+    files = job.source.open()
+    return [files.place(int(index)) for index in indices]

@@ -32,7 +32,6 @@ class StepTrace:
             its variables.
 
     Attributes:
-        width: Number of the values of a step.
         optimizers: The optimizers, in the order of their values.
         has_loss: Whether the step that was traced last shows a loss.
     """
@@ -41,7 +40,6 @@ class StepTrace:
         self, model: keras.Model, on_gradients: Changed = lambda number, gradients, of: None
     ) -> None:
         self.optimizers = tf_internals.optimizers_of(model)
-        self.width = 1 + OF_OPTIMIZER * len(self.optimizers)
         self._on_gradients = on_gradients
         # The first loss of the step that is being traced, and its graph.
         self._loss: tf.Tensor | None = None
@@ -54,6 +52,11 @@ class StepTrace:
         self._writes = False  # whether functions write the variable, which may have been traced before
         with tf.device(None if model.jit_compile else "CPU:0"):  # XLA on a GPU has no variables of the CPU
             self._values = tf.Variable(self._start, dtype=tf.float64, trainable=False, name="trace")
+
+    @property
+    def width(self) -> int:
+        """Number of the values of a step."""
+        return len(self._start)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
