@@ -16,10 +16,12 @@ callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_e
     return(callbacks)
   }
   written <- written_code(code, frame)
-  if (!is.call(written$code)) {
+  made <- making(written$code, listed, which(of_r), callbacks)
+  known <- if (is.call(written$code)) made_before(made, written$frame) else code
+  if (!is.null(known)) {
     abort(
       "argument", "Cannot send a callback with R code to the workers if only its object is known.",
-      received = sprintf("%s, an object of class %s", rlang::as_label(code), class(listed[of_r][[1L]])[[1L]]),
+      received = paste0(rlang::as_label(known), ", an object of class ", class(listed[of_r][[1L]])[[1L]]),
       fix = paste(
         "Pass a function that makes it, or write it in the call of distributed_fit():",
         "callbacks = list(callback_lambda(...))."
@@ -27,12 +29,24 @@ callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_e
       call = call
     )
   }
-  made <- making(written$code, listed, which(of_r), callbacks)
   listed[of_r] <- list(core()$FunctionByName("callbacks"))
   structure(
     list(fun = rlang::new_function(NULL, made, written$frame), listed = listed),
     class = "tfdistr_callback_code"
   )
+}
+
+# The name of a callback with R code that `made` only names, as list(stopping) does. NULL if there is none.
+made_before <- function(made, frame) {
+  names <- suppressWarnings(codetools::findGlobals(rlang::new_function(NULL, made), merge = FALSE))
+  for (name in names$variables) {
+    value <- get0(name, frame)
+    for (one in if (is.list(value)) value else list(value)) {
+      if (inherits(one, "keras.src.callbacks.callback.Callback") && !can_be_sent(one)) {
+        return(as.symbol(name))
+      }
+    }
+  }
 }
 
 can_be_sent <- function(callback) {

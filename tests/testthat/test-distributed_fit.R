@@ -190,10 +190,14 @@ test_that("arguments are checked before anything is started", {
   expect_match(conditionMessage(fit(initial_epoch = 0)), "`initial_epoch` must be .* at least 1.*Received: 0")
   expect_match(conditionMessage(fit(initial_epoch = 2)), "epochs = 1, after 1 epochs that are done")
   keras <- reticulate::import("keras")
-  unpicklable <- keras$callbacks$LambdaCallback(on_epoch_end = function(epoch, logs) NULL)
+  callback <- keras$callbacks$LambdaCallback
+  show <- function(epoch, logs) NULL
+  unpicklable <- callback(on_epoch_end = show)
   from_variable <- fit(cluster = local_cluster(), callbacks = unpicklable)
   expect_match(conditionMessage(from_variable), "Received: unpicklable, an object of class .*LambdaCallback")
-  no_callback <- fit(cluster = local_cluster(), callbacks = list(NULL, unpicklable))
+  in_list <- fit(cluster = local_cluster(), callbacks = list(callback(), chief_only(unpicklable)))
+  expect_identical(conditionMessage(in_list), conditionMessage(from_variable))
+  no_callback <- fit(cluster = local_cluster(), callbacks = list(NULL, callback(on_epoch_end = show)))
   expect_match(conditionMessage(no_callback), "`callbacks` must be Keras callbacks.*Received: NULL")
 })
 

@@ -67,6 +67,7 @@ class Display:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._warnings: set[str] = set()
+        self._notes: dict[str, object] = {}  # who sent each first
 
     def event(self, event: Event) -> None:
         """Handle an event and show its effect."""
@@ -97,7 +98,9 @@ class Display:
             self._screen.warn(message, event.get("category"), worker)
 
     def _on_note(self, event: Event) -> None:
-        self._screen.note(event["message"])
+        message, worker = event["message"], event.get("worker")
+        if self._notes.setdefault(message, worker) == worker:  # mostly, all workers send the same notes
+            self._screen.note(message)
 
 
 class ScriptDisplay(Display):

@@ -286,6 +286,12 @@ def test_how_far_something_is_is_a_line(verbose: int) -> None:
     assert "Waiting for worker 1." in plain(show(verbose, events)).splitlines()
 
 
+@pytest.mark.parametrize("verbose", [0, 1, 2])
+def test_a_note_of_all_workers_is_a_line_as_often_as_one_of_them_sends_it(verbose: int) -> None:
+    events = [event("note", worker, message="Random numbers differ.") for worker in (1, 0, 1, 0)]
+    assert plain(show(verbose, events)).splitlines().count("Random numbers differ.") == 2
+
+
 def test_an_output_on_a_full_disk_ends_no_job():
     class Full(StringIO):
         def write(self, text: str) -> int:
