@@ -256,8 +256,8 @@ named_dots <- function(..., rule = "Further arguments must be named.", example =
 }
 
 # Refuses what the dots of a function have caught: an argument without a name, or an unknown one.
-refuse_dots <- function(name, ..., call = rlang::caller_env()) {
-  arguments <- names(formals(get(name, topenv())))
+refuse_dots <- function(name, ..., call = rlang::caller_env(), of = rlang::caller_fn()) {
+  arguments <- names(formals(of))
   place <- match("...", arguments)
   dots <- named_dots(
     ...,
