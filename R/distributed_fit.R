@@ -18,10 +18,10 @@
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
 #'   that they call, use by name are sent, too: variables of the enclosing functions and of the global
 #'   environment, such as data frames, arrays, other functions and Python modules (other Python objects if
-#'   Python can pickle them). The workers attach the packages that this session has attached. They do not have
-#'   objects that are found in other ways, such as by `get()`, by `options()`, or as an S3 method of the
-#'   global environment. Loss functions, metrics, functions for `dataset$map()` and callbacks can be R
-#'   functions, too.
+#'   Python can pickle them), and S3, S4 and S7 methods for their classes. The workers attach the packages
+#'   that this session has attached. They do not have what is found in other ways, such as by `options()`, or
+#'   by `get()` of a name that the code makes. A connection or an external pointer is an error. Loss
+#'   functions, metrics, functions for `dataset$map()` and callbacks can be R functions, too.
 #'
 #' @section Arrays and data frames: Arrays keep their dimensions; the first dimension counts the examples. A
 #'   factor in `y` becomes the numbers of its levels, from 0; elsewhere it becomes text. A data frame becomes
