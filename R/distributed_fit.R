@@ -192,7 +192,8 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
                             run_dir = NULL, checkpoint_every = NULL, keep_checkpoints = 2, resume = FALSE,
                             failures = NULL) {
   refuse_dots("distributed_fit", ...)
-  code <- substitute(callbacks)
+  written <- written_callbacks(callbacks, substitute(callbacks), rlang::caller_env())
+  callbacks <- written$value
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
   # Before any other use of the generator: set.seed() before the call determines the seed.
   drawn <- if (is.null(seed)) sample.int(.Machine$integer.max, 1L)
@@ -202,7 +203,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   earlier <- if (inherits(model, "tfdistr_fit")) model
   if (!is.null(earlier)) model <- model_function(earlier) %||% python_fit(earlier)
   placement <- attr(strategy, "arguments")$placement
-  if (!is.null(cluster)) callbacks <- callbacks_for_workers(callbacks, code, rlang::caller_env())
+  if (!is.null(cluster)) callbacks <- callbacks_for_workers(written)
   by_code <- inherits(callbacks, "tfdistr_callback_code")
   functions <- list(
     model = model, data = x, validation = validation_data,
@@ -240,10 +241,15 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   })
 }
 
-# The arguments that dots have caught, which must have names.
+# The arguments that dots have caught, which must have names. `callbacks` keep their code.
 named_dots <- function(..., rule = "Further arguments must be named.", example = "epochs = 3",
                        call = rlang::caller_env()) {
+  code <- rlang::enquos(...)[["callbacks"]]
   dots <- list(...)
+  if (!is.null(code)) {
+    written <- written_callbacks(dots$callbacks, rlang::quo_get_expr(code), rlang::quo_get_env(code))
+    dots["callbacks"] <- list(written)
+  }
   unnamed <- length(dots) - sum(nzchar(rlang::names2(dots)))
   if (unnamed) {
     abort(
