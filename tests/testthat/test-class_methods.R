@@ -29,12 +29,12 @@ test_that("S3 methods of the session go along, for the classes and the generics 
 })
 
 test_that("S4 classes, reference classes and their methods go along", {
-  forget <- c("TfdistrShape", "TfdistrSquare", "TfdistrCounter")
+  before <- ls(globalenv(), all.names = TRUE)
   withr::defer({
     methods::removeGeneric("tfdistr_area", where = globalenv())
     methods::removeMethod("length", "TfdistrShape", where = globalenv())
-    for (name in forget) methods::removeClass(name, where = globalenv())
-    rm(list = grep("[Tt]fdistr", ls(globalenv(), all.names = TRUE), value = TRUE), envir = globalenv())
+    for (name in c("TfdistrShape", "TfdistrSquare", "TfdistrCounter")) methods::removeClass(name, globalenv())
+    rm(list = setdiff(ls(globalenv(), all.names = TRUE), before), envir = globalenv())
   })
   evalq({
     methods::setClass("TfdistrShape", methods::representation(width = "numeric"))
