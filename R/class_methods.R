@@ -8,7 +8,7 @@ visit_methods <- function(used) {
     before <- length(used$globals) + sum(lengths(used$names))
     for (frame in c(globalenv(), used$frames)) {
       generics <- c(names(used$globals), unlist(used$names))
-      for (name in methods_among(ls(frame, all.names = TRUE), generics, used$classes)) {
+      for (name in methods_among(ls(frame, all.names = TRUE), generics, c(used$classes, used$texts))) {
         if (exists(name, frame, mode = "function", inherits = FALSE)) {
           visit_variable(name, frame, "function", used)
         }
@@ -30,9 +30,9 @@ methods_among <- function(names, generics, classes) {
 
 # Records S3 methods that the session has registered, by .S3method() or by `method<-` of S7.
 visit_registered <- function(used) {
-  for (package in loadedNamespaces()) {
+  for (package in sort(loadedNamespaces())) {
     table <- asNamespace(package)[[".__S3MethodsTable__."]]
-    for (name in methods_among(ls(table), character(), used$classes)) {
+    for (name in methods_among(ls(table), character(), c(used$classes, used$texts))) {
       fun <- table[[name]]
       if (typeof(fun) == "closure" && identical(topenv(environment(fun)), globalenv())) {
         visit(fun, used, name)
@@ -70,7 +70,7 @@ packages_with_methods <- function(classes) {
   have <- function(package) intersect(classes, getNamespaceInfo(package, "S3methods")[, 2L])
   known <- c(unlist(lapply(names(of_r)[of_r], have)), baseenv()[[".S3_methods_table"]][, 2L])
   classes <- setdiff(classes, known)
-  Filter(function(package) length(have(package)) > 0L, names(of_r)[!of_r])
+  Filter(function(package) length(have(package)) > 0L, sort(names(of_r)[!of_r]))
 }
 
 is_of_r <- function(package) !is.na(utils::packageDescription(package, fields = "Priority"))

@@ -50,12 +50,12 @@ sizes_of_variables <- function(captured) {
 
 # The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
 # values of variables in the global environment, or in a database that attach() put behind it; `of_packages`
-# has the names of variables for each package; `classes` has the classes of the values, and the texts in code,
-# which may name a class; `variable` is the user's variable that is visited.
+# has the names of variables for each package; `classes` has the classes of the values, `texts` the texts in
+# code, which may name others; `variable` is the user's variable that is visited.
 new_used <- function(root) {
   rlang::env(
     root = root, frames = list(), names = list(), globals = list(), of_packages = list(),
-    classes = "default", registered = list()
+    classes = character(), texts = "default", registered = list()
   )
 }
 
@@ -151,7 +151,7 @@ visit_names <- function(fun, used, path) {
 # What texts in code name: functions, as in do.call("f"), variables of get(), and classes.
 visit_texts <- function(fun, used) {
   texts <- texts_in(c(body(fun), formals(fun)))
-  used$classes <- union(used$classes, texts)
+  used$texts <- union(used$texts, texts)
   if (any(paste0(".__C__", texts) %in% ls(globalenv(), all.names = TRUE))) visit_s4(used)
   for (name in texts) visit_own(name, environment(fun), "function", used)
   of_get <- calls_to(c("get", "get0", "mget"), body(fun))

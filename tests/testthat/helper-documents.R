@@ -14,6 +14,7 @@ block <- function(lines, begin) {
 }
 
 # What a program prints that has these lines.
+# nolint start: object_usage_linter. The functions of helper-jobs.R.
 printed <- function(code, folder, name = "program.R") {
   file <- file.path(folder, name)
   writeLines(code, file)
@@ -22,3 +23,4 @@ printed <- function(code, folder, name = "program.R") {
   testthat::expect_identical(script$process$get_exit_status(), 0L, info = script$output())
   strsplit(script$output(), "\n")[[1L]]
 }
+# nolint end
