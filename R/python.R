@@ -184,7 +184,9 @@ as_mapping <- function(values) {
 }
 
 # Text as Python has it, a list also if there is one only.
-as_texts <- function(values) if (is.character(values)) as.list(unname(values)) else values
+as_texts <- function(values) {
+  if (is.character(values) || is.factor(values)) as.list(as.character(values)) else values
+}
 
 # A list as a dictionary, also if it is empty. dict() would take a variable of that name for the key.
 dictionary <- function(values) {
