@@ -1,12 +1,22 @@
 # Callbacks with R code, such as those of callback_lambda(): Python cannot serialize them. Each worker
 # evaluates the code that makes them, in a copy of the frame in which the caller has written it.
 
+# The argument `callbacks` with its code and the frame of the caller. A function that passes the argument on
+# to distributed_fit() passes this on.
+written_callbacks <- function(value, code, frame) {
+  if (inherits(value, "tfdistr_written")) {
+    return(value)
+  }
+  structure(list(value = value, code = code, frame = frame), class = "tfdistr_written")
+}
+
 # The argument `callbacks` for workers.
 #
-# callbacks: Its value. code, frame: Its code, and the frame of the caller.
+# written: What written_callbacks() returns.
 # Returns: the value. If it has callbacks with R code, a list of class "tfdistr_callback_code" with `fun`, the
 #   function that makes these, and `listed`, all callbacks, with the name of this function in their place.
-callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_env()) {
+callbacks_for_workers <- function(written, call = rlang::caller_env()) {
+  callbacks <- written$value
   listed <- if (is_python(callbacks)) list(callbacks) else callbacks
   if (!is.list(listed)) {
     return(callbacks)
@@ -15,7 +25,8 @@ callbacks_for_workers <- function(callbacks, code, frame, call = rlang::caller_e
   if (!any(of_r)) {
     return(callbacks)
   }
-  written <- written_code(code, frame)
+  code <- written$code
+  written <- written_code(code, written$frame)
   made <- making(written$code, listed, which(of_r), callbacks)
   known <- if (is.call(written$code)) made_before(made, written$frame) else code
   if (!is.null(known)) {

@@ -87,5 +87,5 @@ running <- new.env(parent = emptyenv())
 errors_in_session <- function(frame) {
   before <- running$errors
   withr::defer(assign("errors", before, running), envir = frame)
-  running$errors <- new.env()
+  running$errors <- new.env(parent = emptyenv()) # a saved fit has it
 }

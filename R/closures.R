@@ -9,14 +9,19 @@
 # functions: A named list of functions; some may be NULL.
 # root: What gets the variables of the global environment where the functions are restored: that of the
 #   worker, or an environment of their own in a session, whose global environment belongs to the user.
-# Returns: a list with `functions`, `globals` (variables for `root`), `root`, `packages` (packages to attach,
-#   in this order) and `state` (changed variables of packages, see R/package_state.R).
+# Returns: a list with `functions`, `globals` (variables for `root`), `registered` (S3 methods, see
+#   R/class_methods.R), `root`, `packages` (packages to attach, in this order), `loaded` (packages to load)
+#   and `state` (changed variables of packages, see R/package_state.R).
 capture_functions <- function(functions, root = globalenv()) {
   used <- new_used(root)
   for (name in names(functions)) visit(functions[[name]], used, name)
+  visit_methods(used)
   attached <- sub("^package:", "", grep("^package:", search(), value = TRUE))
-  parts <- copy_value(list(functions = functions, globals = used$globals), used)
-  c(parts, list(root = root, packages = rev(attached), state = package_state(used$of_packages)))
+  captured <- list(functions = functions, globals = used$globals, registered = used$registered)
+  c(copy_value(captured, used), list(
+    root = root, packages = rev(attached), loaded = packages_with_methods(used$classes),
+    state = package_state(used$of_packages)
+  ))
 }
 
 # Puts the result of capture_functions() into this process. Returns the functions.
@@ -24,8 +29,10 @@ restore_functions <- function(captured) {
   for (package in setdiff(captured$packages, .packages())) {
     suppressPackageStartupMessages(library(package, character.only = TRUE))
   }
+  for (package in captured$loaded) requireNamespace(package, quietly = TRUE)
   restore_package_state(captured$state)
   list2env(captured$globals, captured$root)
+  restore_methods(captured)
   captured$functions
 }
 
@@ -43,9 +50,13 @@ sizes_of_variables <- function(captured) {
 
 # The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
 # values of variables in the global environment, or in a database that attach() put behind it; `of_packages`
-# has the names of variables for each package.
+# has the names of variables for each package; `classes` has the classes of the values, `texts` the texts in
+# code, which may name others; `variable` is the user's variable that is visited.
 new_used <- function(root) {
-  rlang::env(root = root, frames = list(), names = list(), globals = list(), of_packages = list())
+  rlang::env(
+    root = root, frames = list(), names = list(), globals = list(), of_packages = list(),
+    classes = character(), texts = "default", registered = list()
+  )
 }
 
 # Records a variable of a frame. Returns whether it is new.
@@ -77,9 +88,12 @@ visit <- function(value, used, path) {
   if (is_python(value)) {
     return(invisible())
   }
-  if (is_handle(value)) with_conditions(core()$refuse_handle(path, class(value)[[1L]]), call = NULL)
+  if (is_handle(value)) refuse_handle(value, path, used$variable)
+  used$classes <- union(used$classes, oldClass(value))
+  if (isS4(value)) visit_s4(used)
   if (typeof(value) == "closure") {
-    visit_names(value, used)
+    visit_names(value, used, path)
+    if (methods::is(value, "genericFunction")) visit(environment(value), used, path)
   } else if (inherits(value, "formula")) {
     for (name in all.names(value)) visit_variable(name, environment(value), "any", used)
   } else if (is.symbol(value) && !rlang::is_missing(value)) { # what an R6 class inherits
@@ -93,11 +107,24 @@ visit <- function(value, used, path) {
         visit(value_of(name, value), used, paste0(path, "$", name))
       }
     }
-  } else if (isS4(value) && !methods::is(value, "classRepresentation")) {
-    slots <- attributes(value)
-    Map(visit, slots, list(used), paste0(path, "@", names(slots)))
   }
+  held <- inner_attributes(value)
+  Map(visit, held, list(used), paste0(path, if (isS4(value)) "@" else " ", names(held)))
   invisible()
+}
+
+# The attributes of a value that may hold functions: the slots of an S4 object, what an S7 class has.
+inner_attributes <- function(value) {
+  held <- attributes(value)
+  plain <- c("names", "class", "dim", "dimnames", "row.names", "levels", "srcref", ".Environment", "package")
+  # A class of S4, and a data.table, has an external pointer, which R and data.table make anew.
+  if (methods::is(value, "classRepresentation")) held <- NULL
+  Filter(function(part) isS4(value) || typeof(part) != "externalptr", held[setdiff(names(held), plain)])
+}
+
+refuse_handle <- function(value, path, variable) {
+  by <- if (!is.null(variable) && !startsWith(path, variable)) sprintf(", which `%s` uses", variable)
+  with_conditions(core()$refuse_handle(path, paste0(class(value)[[1L]], by)), call = NULL)
 }
 
 # Whether a value belongs to this process: an external pointer, or a connection other than the standard ones.
@@ -105,7 +132,7 @@ is_handle <- function(value) {
   typeof(value) == "externalptr" || inherits(value, "connection") && as.integer(value) > 2L
 }
 
-visit_names <- function(fun, used) {
+visit_names <- function(fun, used, path) {
   # findGlobals() warns where `...` belongs to an enclosing function.
   names <- suppressWarnings(codetools::findGlobals(fun, merge = FALSE))
   for (name in names$functions) visit_variable(name, environment(fun), "function", used)
@@ -116,6 +143,41 @@ visit_names <- function(fun, used) {
   for (name in c(names$variables, changed, in_formulas)) visit_variable(name, environment(fun), "any", used)
   for (call in calls_to(c("::", ":::"), body(fun))) {
     visit_package(as.character(call[[3L]]), as.character(call[[2L]]), used)
+  }
+  visit_texts(fun, used)
+  if ("parent.env" %in% names$functions) visit_frames(environment(fun), used, path)
+}
+
+# What texts in code name: functions, as in do.call("f"), variables of get(), and classes.
+visit_texts <- function(fun, used) {
+  texts <- texts_in(c(body(fun), formals(fun)))
+  used$texts <- union(used$texts, texts)
+  if (any(paste0(".__C__", texts) %in% ls(globalenv(), all.names = TRUE))) visit_s4(used)
+  for (name in texts) visit_own(name, environment(fun), "function", used)
+  of_get <- calls_to(c("get", "get0", "mget"), body(fun))
+  for (name in texts_in(of_get)) visit_own(name, environment(fun), "any", used)
+}
+
+# The texts in code.
+texts_in <- function(code) {
+  if (is.character(code)) {
+    unique(code[nzchar(code) & !is.na(code)])
+  } else if (is.call(code) || is.list(code) || is.expression(code)) {
+    unique(unlist(lapply(Filter(Negate(rlang::is_missing), as.list(code)), texts_in)))
+  }
+}
+
+# Records a variable that no package has.
+visit_own <- function(name, env, mode, used) {
+  while (!is_shared(env) && !exists(name, env, mode = mode, inherits = FALSE)) env <- parent.env(env)
+  if (!is_shared(env)) visit_variable(name, env, mode, used)
+}
+
+# Records all variables of frames that code reads by parent.env(), as memoise does.
+visit_frames <- function(frame, used, path) {
+  while (!is_shared(frame) && !identical(frame, globalenv())) {
+    visit(frame, used, path)
+    frame <- parent.env(frame)
   }
 }
 
@@ -151,7 +213,16 @@ visit_variable <- function(name, env, mode, used) {
   on_search_path <- !is.na(which_env(env, lapply(search(), as.environment)))
   value <- value_of(name, env)
   new <- if (on_search_path) add_global(used, name, value) else add_variable(used, env, name)
-  if (new) visit(value, used, name)
+  if (new) {
+    outermost <- is.null(used$variable)
+    if (outermost) used$variable <- name
+    visit(value, used, name)
+    if (outermost) used$variable <- NULL
+    # Code in a variable is for eval(). Code in a list may only say how it was made, as that of lm() does.
+    if (is.call(value) || is.expression(value)) {
+      for (inner in all.names(value)) visit_variable(inner, env, "any", used)
+    }
+  }
 }
 
 # Classes of keras3 (`Layer()`, `Model()`, `Callback()`) are promises in the frame of a function. The promise
@@ -212,18 +283,22 @@ copy_value <- function(value, used, done = rlang::env(frames = list(), copies = 
   if (typeof(value) == "closure") {
     # A new closure: serialize() writes the marks by which R compiles a function that is called again.
     copy <- rlang::new_function(formals(value), body(value), copy_frame(environment(value), used, done))
-    attributes(copy) <- attributes(value)
-    value <- copy
+    value <- with_attributes_of(value, copy, used, done)
   } else if (inherits(value, "formula")) {
     environment(value) <- copy_frame(environment(value), used, done)
   } else if (is.list(value) && !is.data.frame(value)) {
     copy <- lapply(unclass(value), copy_value, used, done)
-    attributes(copy) <- attributes(value)
-    value <- copy
+    value <- with_attributes_of(value, copy, used, done)
   } else if (is_plain_environment(value) && !is.na(which_env(value, used$frames))) {
     value <- copy_frame(value, used, done)
   }
   value
+}
+
+with_attributes_of <- function(value, copy, used, done) {
+  held <- inner_attributes(value)
+  attributes(copy) <- replace(attributes(value), names(held), lapply(held, copy_value, used, done))
+  if (isS4(value)) asS4(copy) else copy
 }
 
 # Whether a value is an environment without a class: serialize() would take its parents along.
@@ -245,7 +320,7 @@ copy_frame <- function(frame, used, done) {
   }
   place <- which_env(frame, used$frames)
   names <- if (is.na(place)) character() else used$names[[place]]
-  copy <- frame_with(if ("..." %in% names) value_of("...", frame))
+  copy <- if ("..." %in% names) frame_with(value_of("...", frame)) else new.env()
   parent.env(copy) <- copy_frame(parent.env(frame), used, done)
   # Recorded before it is filled: a function in the frame may have this same frame.
   done$frames <- c(done$frames, frame)

@@ -112,7 +112,7 @@ local_cluster <- function(workers = NULL, ..., ps = 0, cores_per_worker = NULL, 
 }
 
 new_cluster <- function(name, ..., call = rlang::caller_env(), of = rlang::caller_fn()) {
-  refuse_dots(name, ..., call = call)
+  refuse_dots(name, ..., call = call, of = of)
   with_conditions(call = call, reload_environ())
   new_description(name, c(paste0("tfdistr_", name), "tfdistr_cluster"), call, of)
 }

@@ -10,7 +10,7 @@
 #' * `worker_index()`: return the index of this worker, from 0.
 #' * `num_workers()`: return the number of workers that train.
 #'
-#' A vignette, `vignettes/custom-loop.Rmd`, has a whole loop. [average_loss()] describes its losses.
+#' See `vignette("custom-loops")` for a whole loop. [average_loss()] describes its losses.
 #'
 #' The environment variable TF_CONFIG describes the cluster (see [tf_config()]). Without TF_CONFIG, the
 #' strategy is for one worker, or, if `mpiexec` or `srun` has started this process, for all ranks.

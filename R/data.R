@@ -56,7 +56,7 @@
 load_dataset <- function(name, split = "train", ..., data_dir = NULL, supervised = TRUE, files = NULL,
                          features = NULL, target = NULL, fill = NULL, matrix = NULL, delimiter = NULL,
                          image_size = NULL, color_mode = NULL) {
-  rlang::check_dots_empty()
+  refuse_dots("load_dataset", ...)
   arguments <- arguments_of(rlang::current_fn(), environment())
   described <- call_core("load_dataset")
   python <- function() {

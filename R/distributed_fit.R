@@ -18,10 +18,10 @@
 #'   `cluster` they are sent to the workers, which are R processes. The variables that they, and the functions
 #'   that they call, use by name are sent, too: variables of the enclosing functions and of the global
 #'   environment, such as data frames, arrays, other functions and Python modules (other Python objects if
-#'   Python can pickle them). The workers attach the packages that this session has attached. They do not have
-#'   objects that are found in other ways, such as by `get()`, by `options()`, or as an S3 method of the
-#'   global environment. Loss functions, metrics, functions for `dataset$map()` and callbacks can be R
-#'   functions, too.
+#'   Python can pickle them), and S3, S4 and S7 methods for their classes. The workers attach the packages
+#'   that this session has attached. They do not have what is found in other ways, such as by `options()`, or
+#'   by `get()` of a name that the code makes. A connection or an external pointer is an error. Loss
+#'   functions, metrics, functions for `dataset$map()` and callbacks can be R functions, too.
 #'
 #' @section Arrays and data frames: Arrays keep their dimensions; the first dimension counts the examples. A
 #'   factor in `y` becomes the numbers of its levels, from 0; elsewhere it becomes text. A data frame becomes
@@ -192,7 +192,8 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
                             run_dir = NULL, checkpoint_every = NULL, keep_checkpoints = 2, resume = FALSE,
                             failures = NULL) {
   refuse_dots("distributed_fit", ...)
-  code <- substitute(callbacks)
+  written <- written_callbacks(callbacks, substitute(callbacks), rlang::caller_env())
+  callbacks <- written$value
   arguments <- mget(setdiff(names(formals()), c("...", "verbose")))
   # Before any other use of the generator: set.seed() before the call determines the seed.
   drawn <- if (is.null(seed)) sample.int(.Machine$integer.max, 1L)
@@ -202,7 +203,7 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   earlier <- if (inherits(model, "tfdistr_fit")) model
   if (!is.null(earlier)) model <- model_function(earlier) %||% python_fit(earlier)
   placement <- attr(strategy, "arguments")$placement
-  if (!is.null(cluster)) callbacks <- callbacks_for_workers(callbacks, code, rlang::caller_env())
+  if (!is.null(cluster)) callbacks <- callbacks_for_workers(written)
   by_code <- inherits(callbacks, "tfdistr_callback_code")
   functions <- list(
     model = model, data = x, validation = validation_data,
@@ -240,10 +241,15 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   })
 }
 
-# The arguments that dots have caught, which must have names.
+# The arguments that dots have caught, which must have names. `callbacks` keep their code.
 named_dots <- function(..., rule = "Further arguments must be named.", example = "epochs = 3",
                        call = rlang::caller_env()) {
+  code <- rlang::enquos(...)[["callbacks"]]
   dots <- list(...)
+  if (!is.null(code)) {
+    written <- written_callbacks(dots$callbacks, rlang::quo_get_expr(code), rlang::quo_get_env(code))
+    dots["callbacks"] <- list(written)
+  }
   unnamed <- length(dots) - sum(nzchar(rlang::names2(dots)))
   if (unnamed) {
     abort(
@@ -256,8 +262,8 @@ named_dots <- function(..., rule = "Further arguments must be named.", example =
 }
 
 # Refuses what the dots of a function have caught: an argument without a name, or an unknown one.
-refuse_dots <- function(name, ..., call = rlang::caller_env()) {
-  arguments <- names(formals(get(name, topenv())))
+refuse_dots <- function(name, ..., call = rlang::caller_env(), of = rlang::caller_fn()) {
+  arguments <- names(formals(of))
   place <- match("...", arguments)
   dots <- named_dots(
     ...,

@@ -44,8 +44,14 @@
 #' @export
 predict.tfdistr_fit <- function(object, newdata, ..., x, type = "raw", batch_size = NULL, verbose = 0,
                                 steps = NULL, cluster = NULL, output = NULL, output_format = "npy") {
-  rlang::check_dots_empty()
-  if (rlang::check_exclusive(newdata, x) == "x") newdata <- x
+  refuse_dots("predict", ...)
+  if (missing(newdata) == missing(x)) {
+    abort(
+      "argument", "Pass the inputs once, as `newdata` or as `x`.",
+      received = if (missing(x)) "none of them" else "both", fix = "Write predict(fit, newdata)."
+    )
+  }
+  if (missing(newdata)) newdata <- x
   check_type(type, output)
   predicted <- use_fit(
     object, core()$predict, newdata, cluster, verbose,
@@ -127,7 +133,7 @@ method_of_others <- function(name, object) {
 #' @rawNamespace S3method(tensorflow::evaluate, tfdistr_fit)
 evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = NULL,
                                  verbose = 0, steps = NULL, cluster = NULL) {
-  rlang::check_dots_empty()
+  refuse_dots("evaluate", ...)
   metrics <- use_fit(
     object, core(convert = TRUE)$evaluate, x, cluster, verbose,
     y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),

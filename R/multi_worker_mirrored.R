@@ -64,7 +64,7 @@ multi_worker_mirrored_strategy <- function(cluster_resolver = NULL, communicatio
                                            communication = NULL, gradient_dtype = "float32",
                                            virtual_workers = NULL, bytes_per_pack = NULL,
                                            start_timeout = 300, heartbeat_timeout = 30) {
-  rlang::check_dots_empty()
+  refuse_dots("multi_worker_mirrored_strategy", ...)
   reload_environ()
   say_if_session()
   bytes_per_pack <- whole_as_integer(bytes_per_pack)

@@ -14,7 +14,7 @@ visit_package <- function(name, package, used) {
   }
   used$of_packages[[package]] <- c(used$of_packages[[package]], name)
   value <- namespace[[name]]
-  if (typeof(value) == "closure") visit_names(value, used)
+  if (typeof(value) == "closure") visit_names(value, used, name)
   invisible()
 }
 
@@ -41,7 +41,7 @@ is_of_process <- function(package, used) {
       wanted <- setdiff(unlist(lapply(wanted, packages_needed)), used$of_process)
     }
   }
-  package %in% used$of_process || !is.na(utils::packageDescription(package, fields = "Priority"))
+  package %in% used$of_process || is_of_r(package)
 }
 
 packages_needed <- function(package) {

@@ -97,7 +97,15 @@ call_core <- function(name, convert = TRUE, call = rlang::caller_env(), of = rla
 }
 
 arguments_of <- function(of, call) {
-  mget(as.character(setdiff(names(formals(of)), "...")), envir = call)
+  arguments <- mget(as.character(setdiff(names(formals(of)), "...")), envir = call)
+  absent <- names(arguments)[vapply(arguments, rlang::is_missing, NA)]
+  if (length(absent)) {
+    abort(
+      "argument", sprintf("`%s` must have a value.", absent[[1L]]),
+      received = "no value", fix = sprintf("Pass %s = ...", absent[[1L]]), call = call
+    )
+  }
+  arguments
 }
 
 call_with_arguments <- function(name, arguments, convert = TRUE, call = rlang::caller_env()) {
@@ -177,7 +185,9 @@ as_mapping <- function(values) {
 }
 
 # Text as Python has it, a list also if there is one only.
-as_texts <- function(values) if (is.character(values)) as.list(unname(values)) else values
+as_texts <- function(values) {
+  if (is.character(values) || is.factor(values)) as.list(as.character(values)) else values
+}
 
 # A list as a dictionary, also if it is empty. dict() would take a variable of that name for the key.
 dictionary <- function(values) {

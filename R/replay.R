@@ -119,6 +119,7 @@ plot.tfdistr_replay <- function(x, ...) {
 #' @param run_b Those of the other run: of another machine, version, number of workers, or other code.
 #' @param model The model function of the runs. Without it, no step is replayed.
 #' @param x The data of the runs.
+#' @param validation_data The validation data of the runs. Callbacks that decide by it need it.
 #' @param callbacks The callbacks of the runs.
 #' @param model_b The model function of the other run, if it is another one.
 #' @param x_b The data of the other run, if it is other data.
@@ -152,8 +153,8 @@ plot.tfdistr_replay <- function(x, ...) {
 #' @family functions to find out why
 #' @export
 bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_weight = NULL,
-                   callbacks = NULL, model_b = NULL, x_b = NULL, y_b = NULL, callbacks_b = NULL,
-                   tolerance = NULL) {
+                   validation_data = NULL, callbacks = NULL, model_b = NULL, x_b = NULL, y_b = NULL,
+                   callbacks_b = NULL, tolerance = NULL) {
   refuse_dots("bisect", ...)
   job <- job_again()
   with_conditions(record = job$errors, {
@@ -163,6 +164,9 @@ bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_w
       x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
       y = python_targets(y, "y"),
       sample_weight = python_data(sample_weight, "sample_weight"),
+      validation_data = job$part(validation_data, "validation", function(value, call) {
+        python_validation(value, names(x), call)
+      }),
       callbacks = job$part(callbacks, "callbacks"), model_b = job$part(model_b, "model"),
       x_b = job$part(x_b, "data", function(value, call) python_inputs(value, "x_b", call)),
       y_b = python_targets(y_b, "y_b"), callbacks_b = job$part(callbacks_b, "callbacks"),

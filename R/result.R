@@ -3,7 +3,8 @@
 # result: The result of the core. model: The model function, if R has made the model. errors: Where
 # `recorded()` keeps the errors of the model function. own_dir: Whether the user has chosen the run directory.
 new_fit <- function(result, model = NULL, errors = NULL, own_dir = FALSE) {
-  session <- rlang::env(result = result, errors = errors)
+  # Without the frames of this call, which saveRDS() would save.
+  session <- rlang::env(emptyenv(), result = result, errors = errors)
   if (is_r_function(model)) {
     # saveRDS() leaves it out: it may hold much more than the model needs.
     session$model <- rlang::new_weakref(session, model)
@@ -78,7 +79,7 @@ python_fit <- function(fit, call = rlang::caller_env()) {
         received = saved$error, fix = "Save the model itself: fit$model$save(\"model.keras\").", call = call
       )
     }
-    session$errors <- new.env()
+    session$errors <- new.env(parent = emptyenv())
     model <- if (!is.null(saved$functions)) unpack_functions(saved$functions)$model
     if (!is.null(model)) session$model <- rlang::new_weakref(session, model)
     build <- if (!is.null(model)) recorded(model, session$errors)

@@ -2,11 +2,12 @@
 
 Usage: publish.py set ADDRESS NAME EMAIL   write them into all files of the repository
        publish.py check                    fail while they are the placeholder
-       publish.py links FOLDER             make the links of FOLDER/README.md absolute, for PyPI and CRAN
+       publish.py links FOLDER             make links of README.md and vignettes absolute, for PyPI and CRAN
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import subprocess
 import sys
@@ -76,11 +77,16 @@ def check(root: Path = ROOT) -> str | None:
     )
 
 
-def absolute_links(markdown: str, root: Path = ROOT) -> str:
-    """Return a text of the repository's root whose links lead to the files of this version."""
+def absolute_links(file: Path, root: Path) -> str:
+    """Return the text of a file of the repository whose links lead to the files of this version."""
     base = f"{origin(root).address}/blob/v{version(root)}/"
-    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    parts[::2] = [_LINK.sub(lambda link: base + link[1], part) for part in parts[::2]]
+    folder = file.parent.relative_to(root).as_posix()
+
+    def absolute(link: re.Match[str]) -> str:
+        return base + posixpath.normpath(posixpath.join(folder, link[1]))
+
+    parts = re.split(r"(^```.*?^```$)", file.read_text(), flags=re.MULTILINE | re.DOTALL)
+    parts[::2] = [_LINK.sub(absolute, part) for part in parts[::2]]
     return "".join(parts)
 
 
@@ -92,8 +98,9 @@ def main(arguments: list[str]) -> str | None:
         case ["check"]:
             return check()
         case ["links", folder]:
-            readme = Path(folder, "README.md")
-            readme.write_text(absolute_links(readme.read_text(), Path(folder)))
+            root = Path(folder)
+            for file in (root / "README.md", *root.glob("vignettes/*.Rmd")):
+                file.write_text(absolute_links(file, root))
             return None
     return __doc__
 

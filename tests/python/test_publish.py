@@ -45,8 +45,8 @@ def test_pages_clone_from_the_address_and_projects_link_to_it():
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with a copy of each file that has the address."""
-    for path in [*FILES, "python/tfdistr/_version.py"]:
+    """A repository with a copy of each file that has the address, and a vignette."""
+    for path in [*FILES, "python/tfdistr/_version.py", "vignettes/tfdistr.Rmd"]:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes((ROOT / path).read_bytes())
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
@@ -91,7 +91,7 @@ def test_a_release_is_refused_before_anything_is_built():
     assert script.index("tools/publish.py check") < script.index("uv.sh build")
 
 
-def test_links_of_the_readme_are_absolute_in_the_packages(checkout):
+def test_links_are_absolute_in_the_packages(checkout):
     PUBLISH["main"](["links", str(checkout)])
     before, after = (ROOT / "README.md").read_text(), (checkout / "README.md").read_text()
     base = f"{ORIGIN.address}/blob/v{PUBLISH['version']()}/"
@@ -100,6 +100,9 @@ def test_links_of_the_readme_are_absolute_in_the_packages(checkout):
     assert f"{base}docs/failures.md" in links
     assert all(link.startswith("https://") for link in links)
     assert after.replace(base, "") == before
+    vignette = (checkout / "vignettes/tfdistr.Rmd").read_text()
+    assert f"]({base}docs/data.md)" in vignette
+    assert "](../" not in vignette
 
 
 def test_the_recipe_of_conda_forge_asks_for_what_pip_asks_for(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
-"""The training loop of the Python vignette, as it is printed there, gives with two workers what one gives.
+"""The Python loop of a vignette, as it is printed there, gives with two workers what one gives.
 
-Those in R are run by testthat.
+The R code of vignettes is run by testthat.
 """
 
 import os
@@ -14,7 +14,7 @@ from paths import ROOT
 
 from tfdistr.network.ports import free_ports
 
-VIGNETTE = ROOT / "vignettes/custom-loop-python.Rmd"
+VIGNETTE = ROOT / "vignettes/custom-loops.Rmd"
 COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy"]
 
 
@@ -25,10 +25,10 @@ def chunk(text: str, label: str) -> str:
 
 
 def table(text: str) -> list[list[float]]:
-    """The numbers of the history in what was printed."""
+    """The numbers of the history in what was printed; R prints the number of a row before them."""
     lines = [line.split() for line in text.splitlines()]
     begin = lines.index(COLUMNS)
-    return [[float(number) for number in row] for row in lines[begin + 1 : begin + 6]]
+    return [[float(number) for number in row[-len(COLUMNS) :]] for row in lines[begin + 1 : begin + 6]]
 
 
 def output(program: Path) -> str:
@@ -47,8 +47,8 @@ def test_the_loop_prints_the_same_history_with_one_worker_and_with_two(tmp_path,
     monkeypatch.chdir(tmp_path)  # the second program names the first one's file
     text = VIGNETTE.read_text()
     loop, start = tmp_path / "custom_loop.py", tmp_path / "start.py"
-    loop.write_text(chunk(text, "loop"))
-    code = chunk(text, "start")
+    loop.write_text(chunk(text, "loop-python"))
+    code = chunk(text, "start-python")
     for printed, port in zip(("10001", "10002"), free_ports(2), strict=True):
         assert printed in code
         code = code.replace(printed, str(port))

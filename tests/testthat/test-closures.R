@@ -1,24 +1,3 @@
-# Puts variables into the global environment for as long as the test runs.
-local_globals <- function(..., frame = parent.frame()) {
-  variables <- list(...)
-  list2env(variables, globalenv())
-  withr::defer(rm(list = names(variables), envir = globalenv()), envir = frame)
-}
-
-# What the function gives in an R process that knows nothing of this one.
-result_elsewhere <- function(captured) {
-  file <- withr::local_tempfile()
-  saveRDS(captured, file)
-  code <- sprintf("cat(deparse(tfdistr:::restore_functions(readRDS('%s'))$model()))", file)
-  output <- system2(file.path(R.home("bin"), "Rscript"), c("--vanilla", "-e", shQuote(code)), stdout = TRUE)
-  eval(parse(text = output))
-}
-
-in_global <- function(fun) {
-  environment(fun) <- globalenv()
-  fun
-}
-
 test_that("functions of the global environment take along what they use of it, also indirectly", {
   local_globals(
     scale_by = 3, not_used = 4,
@@ -106,8 +85,30 @@ test_that("functions in list columns and in S4 objects take along what they use"
   table$fun <- list(in_global(function() offset))
   object <- holder_of(in_global(function() width))
   captured <- capture_functions(list(model = function() table$fun[[1L]]() + object@held()))
-  expect_setequal(names(captured$globals), c("offset", "width"))
+  expect_setequal(names(captured$globals), c("offset", "width", ".__C__TfdistrHolder"))
   expect_identical(result_elsewhere(captured), 15)
+})
+
+test_that("what texts and code in variables name goes along", {
+  local_globals(offset = 2, add = in_global(function(x) x + offset), code = quote(add(5)), width = 4)
+  model <- in_global(function() c(do.call("add", list(1)), sapply(1, "add"), eval(code), get("width")))
+  captured <- capture_functions(list(model = model))
+  expect_setequal(names(captured$globals), c("offset", "add", "code", "width"))
+  expect_identical(result_elsewhere(captured), c(3, 3, 7, 4))
+})
+
+test_that("code that reads its frame by parent.env() takes the frame along, as far as it can be sent", {
+  twice <- local({
+    factor <- 2
+    function(x) x * parent.env(environment())$factor
+  })
+  expect_identical(result_elsewhere(capture_functions(list(model = function() twice(4)))), 8)
+  skip_if_not_installed("memoise")
+  cached <- getExportedValue("memoise", "memoise")(twice) # its cache is an external pointer
+  expect_error(
+    capture_functions(list(model = function() cached(4))),
+    "Received: an object of class externalptr, which `cached` uses", class = "tfdistr_error_argument"
+  )
 })
 
 test_that("an environment of which a function changes a part goes along", {

@@ -115,6 +115,7 @@ test_that("ssh_cluster() describes workers on several hosts, and checks its argu
   expect_identical(unlist(cluster$hosts), c("me@a", "10.0.0.2"))
   expect_identical(c(cluster$workers_per_host, cluster$workers), c(2L, 4L))
   expect_identical(ssh_cluster(c("a", "b"), workers = 4)$workers_per_host, 2L)
+  expect_identical(ssh_cluster(factor(c("a", "b")))$hosts, ssh_cluster(c("a", "b"))$hosts)
   expect_null(cluster$cores_per_worker)
   expect_identical(cluster$env, list(A = "1"))
   expect_identical(cluster$ssh, "ssh -F config")

@@ -121,9 +121,12 @@ test_that("callbacks with R code are made in each worker by the code of the argu
   expect_length(train(callbacks = list(note(word), stops))$history$loss, 2L)
   made <- function(word) list(stops, note(word))
   train(callbacks = made("made"))
+  digits <- some_digits()
+  passed_on <- function(...) compare_strategies(small_model, digits$x, digits$y, ...)
+  passed_on(strategies = "multi_worker_mirrored", epochs = 2, callbacks = list(note("passed on")))
   for (worker in c("worker-0", "worker-1")) {
     lines <- readLines(file.path(notes, worker))
-    expect_identical(lines, paste(rep(c("listed", "made"), each = 2L), c(0, 1), ""))
+    expect_identical(lines, paste(rep(c("listed", "made", "passed on"), each = 2L), c(0, 1), ""))
   }
 })
 

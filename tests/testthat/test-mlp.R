@@ -35,6 +35,17 @@ test_that("a formula, a data frame, a matrix and a recipe train the same model",
   }
 })
 
+test_that("callbacks with R code are made in each worker", {
+  folder <- withr::local_tempdir()
+  note <- function() {
+    reticulate::import("keras")$callbacks$LambdaCallback(on_train_end = function(logs) {
+      file.create(file.path(folder, worker_index()))
+    })
+  }
+  quiet_mlp(mpg ~ wt, mtcars, cluster = local_cluster(2), callbacks = list(note()))
+  expect_setequal(list.files(folder), c("0", "1"))
+})
+
 test_that("predictions of a classification have its levels", {
   fit <- of_iris()
   rows <- iris[c(1, 60, 140), ]

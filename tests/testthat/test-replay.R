@@ -55,7 +55,10 @@ test_that("two runs that are the same, and two that are not", {
   same <- bisect(folders[[1]], folders[[2]])
   expect_null(same$step)
   expect_output(print(same), "agree in all 30 steps")
-  other <- bisect(folders[[1]], folders[[3]], model, as.matrix(iris[1:4]), iris$Sepal.Length)
+  other <- bisect(
+    folders[[1]], folders[[3]], model, as.matrix(iris[1:4]), iris$Sepal.Length,
+    validation_data = list(as.matrix(iris[1:4]), iris$Sepal.Length)
+  )
   expect_identical(c(other$step, other$reason), c("1", "settings"))
   expect_identical(other$differences, list(shuffle = c("True", "False")))
   failing <- function() rlang::abort("no model", class = "of_model_b")

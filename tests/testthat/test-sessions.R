@@ -19,6 +19,11 @@ test_that("the same job gives the same bytes, without times and processes", {
   expect_identical(bytes[[1L]], bytes[[2L]])
   predict(fits[[1L]], x) # makes the model
   expect_identical(serialize(fits[[1L]], NULL), bytes[[2L]])
+  from_frame <- function() {
+    large <- stats::runif(1e5)
+    fit_here(callbacks = if (length(large)) list())
+  }
+  expect_lt(length(serialize(from_frame(), NULL)), length(bytes[[1L]]) + 1e5)
   read <- unserialize(bytes[[1L]])
   expect_identical(names(read$workers), names(fits[[1L]]$workers))
   expect_identical(read$workers$pid, NA)
@@ -26,7 +31,7 @@ test_that("the same job gives the same bytes, without times and processes", {
   expect_null(summary(read)$times)
 })
 
-# nolint start: object_usage_linter. The functions of helper-jobs.R.
+# nolint start: object_usage_linter. The functions of helper-jobs.R and helper-documents.R.
 test_that("targets: a target that is built again is the same, and what depends on it is up to date", {
   skip_slow("builds targets twice, on workers")
   skip_if_not_installed("targets")
@@ -73,6 +78,22 @@ test_that("callr: a cluster goes to another session, whose result comes back", {
   expect_identical(there$fit$params$workers, 2L)
   expect_identical(predict(there$fit, x), there$predicted)
   expect_equal(there$predicted, predict(fit_here(), x), tolerance = 1e-5)
+})
+
+test_that("mirai and future: trials run in other sessions, as docs/tune.md shows", {
+  skip_slow("loads TensorFlow in other sessions")
+  for (package in c("mirai", "future")) skip_if_not(length(find.package(package, quiet = TRUE)) > 0L, package)
+  lines <- document_lines("tune.md", "docs")
+  lines <- lines[-seq_len(grep("^## mirai and future", lines))]
+  by_mirai <- block(lines, "^```r")
+  again <- grep("^cat", by_mirai, value = TRUE) # also of the second block, which prints nothing
+  by_future <- block(lines[-seq_len(grep("^The same with future", lines))], "^```r")
+  output <- printed(c(by_mirai, by_future, again), withr::local_tempdir())
+  shown <- block(lines, "^```text")
+  rows <- grep("^rate", output, value = TRUE)
+  loss <- function(rows) as.numeric(sub(".* ", "", rows))
+  expect_identical(sub("[^ ]*$", "", rows), rep(sub("[^ ]*$", "", shown), 2L))
+  expect_lt(max(abs(loss(rows) - rep(loss(shown), 2L))), 0.05) # another processor rounds otherwise
 })
 
 # nolint end

@@ -65,7 +65,7 @@ test_that("predict() has Keras's names of its arguments", {
   expect_identical(predict(fit, x = x, verbose = 0), expected)
   expect_identical(predict(fit, newdata = x), expected)
   expect_identical(evaluate(fit, x, y, verbose = 0), evaluate(fit, x, y))
-  expect_error(predict(fit), "One of `newdata` or `x` must be supplied")
+  expect_error(predict(fit), "Pass the inputs once, as `newdata` or as `x`")
 })
 
 test_that("elements are found by `[[`, also exactly and by their number, and by getElement()", {

@@ -27,4 +27,24 @@ test_that("an unknown name, and an argument without a name, are refused", {
   refused(tfdistr_test(2, host = "b"), "no argument `host`.", "Write hosts.")
   refused(tfdistr_kubernetes("a.R", 2, "b"), "after `workers` must be named", "Write arguments = ...")
   refused(tfdistr_kubernetes("a.R", images = "b"), "no argument `images`.", "Write image.")
+  refused(load_dataset(file = "a.csv"), "load_dataset() has no argument `file`.", "Write files.")
+  refused(load_dataset("csv", "train", "a.csv"), "after `split` must be named", "Write data_dir = ...")
+  refused(multi_worker_mirrored_strategy(gradient_type = "a"), "`gradient_type`.", "Write gradient_dtype.")
+})
+
+test_that("methods refuse them by the name of their generic", {
+  fit <- distributed_fit(small_model, some_digits()$x, some_digits()$y, seed = 1, verbose = 0)
+  refused <- function(code, message) {
+    expect_error(code, message, fixed = TRUE, class = "tfdistr_error_argument")
+  }
+  refused(predict(fit, 1, batchsize = 8), "predict() has no argument `batchsize`.")
+  refused(predict(fit, 1, 8), "The arguments of predict() after `newdata` must be named.")
+  refused(evaluate(fit, 1, 2, step = 8), "Write steps.")
+  refused(predict(fit, 1, x = 1), "Received: both")
+})
+
+test_that("an argument without a value is named", {
+  expect_error(load_dataset(), "`name` must have a value", class = "tfdistr_error_argument")
+  expect_error(ssh_cluster(), "Pass hosts = ...", fixed = TRUE, class = "tfdistr_error_argument")
+  expect_error(per_worker(), "Pass batch_size = ...", fixed = TRUE, class = "tfdistr_error_argument")
 })

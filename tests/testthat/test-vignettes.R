@@ -1,29 +1,6 @@
 # The vignettes in R, as they are printed: their code runs, with keras3, and what they show is what it prints.
 
-# nolint start: object_usage_linter. The functions of helper-jobs.R.
-vignette_lines <- function(name) {
-  file <- file.path("../../vignettes", name)
-  skip_if_not(file.exists(file), "vignettes/ of the repository")
-  readLines(file)
-}
-
-# The lines between a line that matches and the end of that chunk or block.
-block <- function(lines, begin) {
-  from <- grep(begin, lines)[[1L]]
-  lines[seq(from + 1L, from + which(lines[-seq_len(from)] == "```")[[1L]] - 1L)]
-}
-
-# What a program prints that has these lines.
-printed <- function(code, folder, name = "program.R") {
-  file <- file.path(folder, name)
-  writeLines(code, file)
-  script <- start_script(file, env = c(R_LIBS = libraries(), TF_CONFIG = ""), folder = folder)
-  script$process$wait(200000)
-  expect_identical(script$process$get_exit_status(), 0L, info = script$output())
-  strsplit(script$output(), "\n")[[1L]]
-}
-# nolint end
-
+# nolint start: object_usage_linter. The functions of helper-documents.R and of helper-jobs.R.
 # The numbers in the five lines of a history.
 history <- function(lines) {
   header <- grep("^ *epoch +loss", lines)[[1L]]
@@ -31,9 +8,9 @@ history <- function(lines) {
   do.call(rbind, lapply(rows, function(row) as.numeric(row[-1L])))
 }
 
-test_that("the loop of custom-loop.Rmd prints the same history with one worker and with two", {
+test_that("the loop of custom-loops.Rmd prints the same history with one worker and with two", {
   skip_slow("trains in several sessions")
-  lines <- vignette_lines("custom-loop.Rmd")
+  lines <- document_lines("custom-loops.Rmd")
   folder <- withr::local_tempdir()
   one <- history(printed(block(lines, "^```\\{r loop\\}"), folder, "custom_loop.R"))
   start <- block(lines, "^```\\{r start\\}")
@@ -47,9 +24,9 @@ test_that("the loop of custom-loop.Rmd prints the same history with one worker a
   expect_lt(max(abs(one - history(lines))), 0.05)
 })
 
-test_that("the strategy of tfdistr.Rmd prints what is shown with one worker and with two", {
+test_that("the strategy of keras3-to-cluster.Rmd prints what is shown with one worker and with two", {
   skip_slow("trains in several sessions")
-  lines <- vignette_lines("tfdistr.Rmd")
+  lines <- document_lines("keras3-to-cluster.Rmd")
   folder <- withr::local_tempdir()
   numbers <- function(lines) {
     rows <- grep("\\[\\d,\\] +[0-9.]+ [0-9.]+$", lines, perl = TRUE, value = TRUE)
@@ -64,9 +41,23 @@ test_that("the strategy of tfdistr.Rmd prints what is shown with one worker and 
   expect_lt(max(abs(one - numbers(lines))), 0.05)
 })
 
+test_that("the call of keras3-to-cluster.Rmd prints what is shown, twice the same", {
+  skip_slow("trains in several sessions")
+  lines <- document_lines("keras3-to-cluster.Rmd")
+  output <- printed(block(lines, "^```\\{r call\\}"), withr::local_tempdir())
+  numbers <- function(lines) {
+    rows <- grep("^ +0[.][0-9]{4} +0[.][0-9]{4} $", lines, value = TRUE)
+    lapply(strsplit(trimws(rows), " +"), as.numeric)
+  }
+  expect_identical(lengths(numbers(output)), c(2L, 2L))
+  expect_lt(max(abs(do.call(`-`, numbers(output)))), 1.01e-4)
+  # On another processor other kernels may train; what the vignette shows must be about right there.
+  expect_lt(max(abs(unlist(numbers(output)) - unlist(numbers(lines)))), 0.05)
+})
+
 test_that("the job of tfdistr.Rmd prints what is shown", {
   skip_slow("trains in several sessions")
-  lines <- vignette_lines("tfdistr.Rmd")
+  lines <- document_lines("tfdistr.Rmd")
   folder <- withr::local_tempdir()
   chunks <- unlist(lapply(c("model", "fit", "result"), function(label) {
     block(lines, sprintf("^```\\{r %s\\}", label))
@@ -92,7 +83,7 @@ test_that("tidymodels.Rmd prints what is shown", {
   for (package in c("hardhat", "parsnip", "recipes", "rsample", "tune", "workflows", "yardstick")) {
     skip_if_not(length(find.package(package, quiet = TRUE)) > 0L, package) # does not load it
   }
-  lines <- vignette_lines("tidymodels.Rmd")
+  lines <- document_lines("tidymodels.Rmd")
   chunks <- unlist(lapply(c("workflow", "tune", "save", "model", "mlp"), function(label) {
     code <- block(lines, sprintf("^```\\{r %s\\}", label))
     shown <- block(lines[-seq_len(grep(sprintf("^<!-- printed by %s -->", label), lines))], "^```$")
@@ -133,3 +124,4 @@ test_that("examples/tutorial/tutorial.Rmd prints what tutorial.md shows", {
   expect_lt(max(abs(numbers(shown[[1L]]) - numbers(shown[[2L]]))), 0.05)
   expect_length(grep("^#> \\[1\\] TRUE$", shown[[1L]]), 5L)
 })
+# nolint end

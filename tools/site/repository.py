@@ -20,9 +20,9 @@ TEXTS = {
     "tutorial.md": "examples/tutorial/tutorial.ipynb",
     "tutorial-r.md": "examples/tutorial/tutorial.md",
     "guides/tfdistr.md": "vignettes/tfdistr.Rmd",
+    "guides/keras3-to-cluster.md": "vignettes/keras3-to-cluster.Rmd",
     "guides/tidymodels.md": "vignettes/tidymodels.Rmd",
-    "guides/custom-loop.md": "vignettes/custom-loop.Rmd",
-    "guides/custom-loop-python.md": "vignettes/custom-loop-python.Rmd",
+    "guides/custom-loops.md": "vignettes/custom-loops.Rmd",
 }
 _PLACES = {text: uri for uri, text in TEXTS.items()}
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")

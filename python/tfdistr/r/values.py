@@ -159,7 +159,7 @@ def refuse_handle(name: str, of: str) -> NoReturn:
     raise ArgumentError(
         f"`{name}`, which a function for the workers uses, belongs to this R process.",
         received=f"an object of class {of}",
-        fix="Open it inside of the function: each worker then has its own.",
+        fix="Create it inside of the function: each worker then has its own.",
     )
 
 

@@ -100,6 +100,7 @@ def bisect(
     y: object = None,
     *,
     sample_weight: object = None,
+    validation_data: object = None,
     callbacks: object = None,
     model_b: Callable[[], keras.Model] | None = None,
     x_b: object = None,
@@ -120,6 +121,7 @@ def bisect(
         x: The data of the runs.
         y: Targets, if ``x`` is arrays.
         sample_weight: Weights of the examples, if the runs had them.
+        validation_data: The validation data of the runs. Callbacks that decide by it need it.
         callbacks: The callbacks of the runs.
         model_b: The model function of the other run, if it is another one.
         x_b: The data of the other run, if it is other data.
@@ -145,8 +147,9 @@ def bisect(
     """
     with open_kept(run_a) as a, open_kept(run_b) as b:
         return bisect_kept(
-            a, b, model=model, x=x, y=y, sample_weight=sample_weight, callbacks=callbacks,
-            model_b=model_b, x_b=x_b, y_b=y_b, callbacks_b=callbacks_b, tolerance=tolerance,
+            a, b, model=model, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data,
+            callbacks=callbacks, model_b=model_b, x_b=x_b, y_b=y_b, callbacks_b=callbacks_b,
+            tolerance=tolerance,
         )  # fmt: skip
 
 

@@ -85,7 +85,8 @@ def test_r_makes_each_model_with_the_seed_of_its_run(run: Path, tmp_path: Path) 
     given = {"model": plain, "x": X, "y": Y, "model_b": None, "x_b": None, "y_b": None, "callbacks_b": None,
              "tolerance": None}  # fmt: skip
     seeds: list[int] = []
-    bisect_for_r(run, tmp_path / "other", seeds.append, sample_weight=None, callbacks=None, **given)
+    none = dict.fromkeys(("sample_weight", "validation_data", "callbacks"))
+    bisect_for_r(run, tmp_path / "other", seeds.append, **none, **given)
     assert seeds == [1, 2]
 
 
@@ -269,6 +270,21 @@ def test_code_that_the_examiner_does_not_know_never_repeats(run: Path, tmp_path:
     with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since"):
         found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
     assert (found.step, found.confirmed, found.reason) == (2, (True, False), "code")
+
+
+def test_callbacks_that_decide_by_a_validation_get_it(tmp_path: Path) -> None:
+    def reduces(factor: float) -> list[Any]:
+        return [keras.callbacks.ReduceLROnPlateau("val_loss", factor, patience=0, min_delta=10.0)]
+
+    given = {"epochs": 3, "keep_checkpoints": 1, "validation_data": (X[:20], Y[:20])}
+    for run, factor in (("a", 0.1), ("b", 0.5)):
+        train(tmp_path / run, plain, callbacks=reduces(factor), **given)
+    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since step 25"):
+        found = tfdistr.bisect(
+            tmp_path / "a", tmp_path / "b", plain, X, Y,
+            validation_data=given["validation_data"], callbacks=lambda: reduces(0.1),
+        )  # fmt: skip
+    assert (found.step, found.confirmed) == (25, (True, False))
 
 
 def test_what_is_refused(run: Path, tmp_path: Path) -> None:
