@@ -132,7 +132,8 @@ plot.tfdistr_replay <- function(x, ...) {
 #'   `run_b`, `step` (`NULL` if no step differs), `compared` (the number of steps that both have),
 #'   `tolerance`, `difference`, `differences` of the settings, `confirmed` (whether the replays give the
 #'   numbers of the traces), `tensor` (the first one that differs), `by` how much, `rows` of the batch that
-#'   differ and their `indices` in the data (from 1; `NULL` if the rows are the same), and the likely `reason`.
+#'   differ and their `indices` in the data (from 1; `NULL` if the rows are the same), and the likely
+#'   `reason`.
 #' @section Errors: `tfdistr_error_argument` if a run has no checkpoints, the runs have no step in common, or
 #'   a replay is not possible; see [replay()].
 #' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)

@@ -153,8 +153,8 @@ print.tfdistr_fit <- function(x, ...) {
 #' * `summary()`: summarize a result: what was trained, where the time of each worker went, and the
 #'   bottleneck.
 #' * `plot()`: plot the history: one panel for each metric, with training and validation. It returns a plot of
-#'   ggplot2, as `autoplot()` does, if this is installed; else it draws with base graphics. Of the summary, plot
-#'   where the time went: one bar for each worker, with its seconds by part.
+#'   ggplot2, as `autoplot()` does, if this is installed; else it draws with base graphics. Of the summary,
+#'   plot where the time went: one bar for each worker, with its seconds by part.
 #' * `as.data.frame()`: give the history as a data frame: one row for each epoch and metric.
 #'
 #' `saveRDS()` saves a result with its model: the weights, the state of the optimizer, and what makes a model
