@@ -122,6 +122,13 @@ def test_a_huber_loss_keeps_its_delta_which_keras_does_not_save():
     assert GivenModel(model)().evaluate(X, Y, verbose=0) == model.evaluate(X, Y, verbose=0)
 
 
+def test_the_result_of_a_model_that_the_training_has_built_is_evaluated():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    fit = tfdistr.distributed_fit(model, X, Y, seed=1, verbose=0)
+    assert fit.evaluate(X, Y)["loss"] == pytest.approx(model.evaluate(X, Y, verbose=0))
+
+
 def test_a_result_goes_on_with_a_copy_of_its_model():
     first = tfdistr.distributed_fit(functional, X, Y, **JOB)
     before = state(first.model)

@@ -69,8 +69,10 @@ class GivenModel:
                 self._archive = np.fromfile(path, np.uint8)
         self._module_values = module_values(self._own_parts.values())
         self._is_sent = False  # the modules of the session have their values
+        self._is_compared = False
         with tf_internals.undisturbed_session(), tf.device("CPU:0"):
             copy = self._load()
+            self._is_compared = True  # only the first copy: a training changes and builds the original
             self._corrections = Corrections.between(model, copy, self._state)
         self._first_copy: tuple[keras.Model, keras.Model] | None = (model, copy)
 
@@ -127,7 +129,7 @@ class GivenModel:
     def _prepare(self, model: keras.Model, compile_config: object) -> None:
         """Prepare a copy for its weights. LoRA adds some, and the optimizer has those that are trained."""
         self._state.restore_layers(model)
-        if self.original is not None:
+        if self.original is not None and not self._is_compared:
             from tfdistr.training.model_copies.fingerprint import differing_parts
 
             refuse(differing_parts(self.original, model))
