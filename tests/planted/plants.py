@@ -53,6 +53,8 @@ def sets_rate(rate: float) -> Change:
 class KillsOnce(keras.callbacks.Callback):
     """Kills its process after a step, if no process was killed before."""
 
+    remembers = False
+
     def __init__(self, step: int, mark: Path) -> None:
         super().__init__()
         self._step, self._mark = step, mark

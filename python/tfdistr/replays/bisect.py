@@ -206,23 +206,25 @@ def bisect_kept(
 
 def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bisection:
     """Find the step after which weights differ, which the numbers of its trace may not show, by halving."""
-    first, last = max(_first_kept(a.kept), _first_kept(b.kept)), found.step
-    assert last is not None
+    first, apart, size = max(_first_kept(a.kept), _first_kept(b.kept)), found.step, 1
+    assert apart is not None
 
     def weights_differ(step: int) -> bool:
         return not same_weights(a.replay(step), b.replay(step), found.tolerance)
 
-    if first >= last:
+    if first >= apart:
         return found
-    if weights_differ(first):
-        last = first
-    while last - first > 1:
-        middle = (first + last) // 2
-        first, last = (first, middle) if weights_differ(middle) else (middle, last)
-    in_first = _compared(replace(found, step=first), a, a.step(first), b, b.step(first), other_code)
-    if in_first.tensor is not None:
-        return in_first
-    return _compared(replace(found, step=last), a, a.step(last), b, b.step(last), other_code)
+    while apart > first and weights_differ(max(first, apart - size)):  # mostly the step before is the one
+        apart, size = max(first, apart - size), 2 * size
+    same = max(first, apart - size)
+    while apart - same > 1:
+        middle = (same + apart) // 2
+        same, apart = (same, middle) if weights_differ(middle) else (middle, apart)
+    for step in dict.fromkeys((same, apart)):
+        made = _compared(replace(found, step=step), a, a.step(step), b, b.step(step), other_code)
+        if made.tensor is not None:
+            return made
+    return found
 
 
 def _first_kept(run: KeptRun) -> int:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from resumed import X, Y, model, train
+from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError
@@ -164,11 +165,15 @@ def halves_rate(model: keras.Model) -> None:
     model.optimizer.learning_rate.assign(0.05)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason", "every", "tensor"),
-    [(adds, "weights", 12, None), (adds, "weights", 4, "hidden/kernel after the step"),
-     (halves_rate, "learning rate", 12, None)],
-)  # fmt: skip
+ACCIDENTS = [
+    (adds, "weights", 4, "hidden/kernel after the step"),
+    (adds, "weights", 12, None),
+    (halves_rate, "learning rate", 12, None),
+]
+
+
+# Slow: each trains a run.
+@pytest.mark.parametrize(("change", "reason", "every", "tensor"), mostly_slow(ACCIDENTS, ACCIDENTS[:1]))
 def test_an_accident_in_one_run(
     change: Any, reason: str, every: int, tensor: str | None, run: Path, tmp_path: Path
 ) -> None:
@@ -210,13 +215,16 @@ def built(units: int = 8, activation: str = "tanh", drop: int = 0, **given: Any)
     return make
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "reason", "tensor"),
-    [(built(), built(activation="elu"), "code", "an output of the layer hidden"),
-     (built(), built(units=9), "code", "hidden/kernel before the step"),
-     (built(drop=1), built(drop=2), "random numbers", "an output of the layer drop"),
-     (built(), built(jit_compile=True), "kernel", "the gradient of ")],
-)  # fmt: skip
+MODELS = [
+    (built(), built(activation="elu"), "code", "an output of the layer hidden"),
+    (built(drop=1), built(drop=2), "random numbers", "an output of the layer drop"),
+    (built(), built(units=9), "code", "hidden/kernel before the step"),
+    (built(), built(jit_compile=True), "kernel", "the gradient of "),
+]
+
+
+# Slow: each trains two runs.
+@pytest.mark.parametrize(("one", "other", "reason", "tensor"), mostly_slow(MODELS, MODELS[:2]))
 def test_the_layer_in_which_two_models_differ(
     one: Any, other: Any, reason: str, tensor: str, tmp_path: Path
 ) -> None:
