@@ -208,8 +208,12 @@ def _syntax(config: Any) -> tuple[list[Row], ClusterConfig | None]:
         return [Row(by, _BAD, found, error.fix or "")], None
     if cluster is None:
         return [Row("TF_CONFIG", _NONE, "not set: one process, or a cluster such as local_cluster()")], None
-    jobs = ", ".join(f"{len(members)} {job}" for job, members in cluster.jobs.items() if members)
+    jobs = ", ".join(_count(len(members), job) for job, members in cluster.jobs.items() if members)
     return [Row(by, _OK, f"{cluster.task} of a cluster of {jobs}")], cluster
+
+
+def _count(number: int, job: str) -> str:
+    return f"{number} {job}s" if number > 1 and job != "ps" else f"{number} {job}"
 
 
 def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:

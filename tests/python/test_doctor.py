@@ -63,7 +63,7 @@ def waiting() -> Iterator[list[str]]:
 
 def test_workers_that_wait_are_found_and_their_clocks_compared(of_cluster, waiting, monkeypatch):
     rows = of_cluster(waiting, 2)
-    assert rows["TF_CONFIG"] == ("TF_CONFIG", "ok", "worker 2 of a cluster of 3 worker", "")
+    assert rows["TF_CONFIG"] == ("TF_CONFIG", "ok", "worker 2 of a cluster of 3 workers", "")
     assert rows[f"own port, {waiting[2]}"][1:3] == ("ok", "free")
     for i in range(2):
         found = rows[f"worker {i}, {waiting[i]}"]
@@ -144,7 +144,7 @@ def test_a_task_of_slurm_is_looked_at_as_one_of_its_step(of_cluster, monkeypatch
     for name, value in task.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert doctor().rows[0] == Row("Slurm", "ok", "worker 1 of a cluster of 2 worker")
+    assert doctor().rows[0] == Row("Slurm", "ok", "worker 1 of a cluster of 2 workers")
     monkeypatch.delenv("SLURM_LOCALID")
     assert doctor().rows[0] == Row(
         "Slurm", "FAIL",

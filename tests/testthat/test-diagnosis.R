@@ -10,7 +10,7 @@ test_that("doctor() gives a data frame, with a fix for what is wrong", {
   expect_match(bad$fix, "Correct the name")
   expect_match(rows$found[rows$check == "R"], paste0("^", getRversion(), ", ", R.home("bin"), "/Rscript$"))
   shown <- capture.output(print(rows))
-  expect_match(shown[[1L]], "^TF_CONFIG +ok +worker 0 of a cluster of 2 worker$")
+  expect_match(shown[[1L]], "^TF_CONFIG +ok +worker 0 of a cluster of 2 workers$")
   expect_match(shown[[length(shown)]], "of [0-9]+ checks failed[.]$")
 })
 
