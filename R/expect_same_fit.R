@@ -8,10 +8,11 @@
 #' is a process of its own: so all trainings have the same environment.
 #'
 #' If the results differ, the expectation fails. The message has the first difference, the first epoch whose
-#' history differs, the reason and the fix. For the reason, the lowest number of workers first trains again, to
-#' see whether its results repeat. The reason is then what the fit itself knows (`fit$params$differences`). If
-#' it knows none, the first step that differs is named. The message says "Reason" if the check of the first
-#' batch or a further training has shown it, else "Likely reason". Indices in the message count from 0.
+#' history differs, the reason and the fix. For the reason, the lowest number of workers first trains again,
+#' to see whether its results repeat. The reason is then what the fit itself knows
+#' (`fit$params$differences`). If it knows none, the first step that differs is named. The message says
+#' "Reason" if the check of the first batch or a further training has shown it, else "Likely reason". Indices
+#' in the message count from 0.
 #'
 #' @inheritParams distributed_fit
 #' @param model Function without arguments that builds and compiles the model, or a compiled model, which is

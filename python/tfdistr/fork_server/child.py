@@ -21,6 +21,10 @@ from tfdistr.utils.processes import PARENT, end_with_parent
 def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> list[str]:
     """Make this fork the process that the client has requested.
 
+    Args:
+        files: The open files that came with the request: standard input, output and error, then the files
+            that ``request["files"]`` names.
+
     Returns:
         The program and its arguments.
     """
@@ -29,10 +33,13 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     if os.getppid() != server:
         os._exit(1)
     _reset_signals()
-    for number, file in enumerate(files):
+    for number, file in enumerate(files[:3]):
         os.dup2(file, number)
         os.close(file)
     env = dict(request["env"])
+    for name, file in zip(request["files"], files[3:], strict=True):
+        os.set_inheritable(file, True)
+        env[name] = str(file)
     if PARENT in env:  # the server is the parent now: it kills this process when the client exits
         env[PARENT] = str(server)
     _set_environment(env)
