@@ -234,7 +234,8 @@ class FitResult(Outcome):
         The shares are those of the worker's own time.
 
         Returns:
-            An object that ``print()`` shows, with ``times`` and ``bottleneck``.
+            An object that ``print()`` shows, with ``times`` and ``bottleneck``. Its ``plot()`` draws a bar
+            for each worker, with its seconds by part.
 
         Example:
             >>> fit.summary().bottleneck
