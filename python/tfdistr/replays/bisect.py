@@ -26,7 +26,19 @@ from tfdistr.replays.step_tensors import (
     same_uncompiled,
     same_weights,
 )
+from tfdistr.strategies.exact.batch_check import OWN_CHANGES, SEVERAL_ROWS, SUM
+from tfdistr.strategies.noted_layers import DRAWS, NORMALIZES, SAME
 from tfdistr.utils.arguments import check_fraction
+
+#: The rows of docs/exact.md for known differences, by a part of their sentences.
+EXACT = {
+    NORMALIZES: "`BatchNormalization()`",
+    DRAWS: "`Dropout`, noise, augmentation",
+    SAME: "random operations that use TensorFlow's global seed",
+    SEVERAL_ROWS: "layers that use several rows at once",
+    OWN_CHANGES: "variables that a step changes",
+    SUM: "losses that are sums over the rows",
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,9 @@ class Bisection:
         ]
         for name, (one, other) in (self.differences or {}).items():
             lines.append(f"  {name}: {one!r} and {other!r}")
+        known = str((self.differences or {}).get("differences", ""))
+        rows = [row for part, row in EXACT.items() if part in known]
+        lines += [f'  See "Differences from one worker" in docs/exact.md: {", ".join(rows)}'] if rows else []
         if self.confirmed is not None:
             one, other = ("gives" if each else "does not give" for each in self.confirmed)
             lines.append(f"  A replay of the first run {one} its numbers, one of the second {other} its own.")

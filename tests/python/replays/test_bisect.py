@@ -6,11 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from paths import ROOT
 from resumed import X, Y, model, train
 from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError
+from tfdistr.replays.bisect import EXACT
 from tfdistr.replays.values_for_r import bisect_for_r
 
 
@@ -65,6 +67,13 @@ def test_a_layer_that_draws_on_each_worker_is_named(tmp_path: Path) -> None:
     found = tfdistr.bisect(tmp_path / "one", tmp_path / "two", dropped, X, Y)
     assert (found.step, found.reason, found.confirmed) == (1, "workers", None)
     assert "differences: [] and ['each worker draws its own random numbers in drop']" in str(found)
+    assert 'See "Differences from one worker" in docs/exact.md: `Dropout`, noise, augmentation' in str(found)
+
+
+def test_known_differences_are_rows_of_the_page() -> None:
+    rows = (ROOT / "docs/exact.md").read_text().partition("## Differences from one worker")[2].splitlines()
+    for row in EXACT.values():
+        assert any(line.startswith(f"| {row}") for line in rows), row
 
 
 def test_a_row_that_is_not_finite_in_one_run(run: Path, tmp_path: Path) -> None:

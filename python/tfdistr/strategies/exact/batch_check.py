@@ -67,6 +67,8 @@ _WAYS_OUT = (
 
 #: A loss that cannot be weighted by the rows of a worker.
 SUM = "a sum over the rows, and workers weight their losses as means"
+SEVERAL_ROWS = "several rows of a batch at once, and a worker has only its own"
+OWN_CHANGES = "each worker changes it with its own rows only"
 
 #: The kind and the name of an effect, and its difference.
 Difference = tuple[str, str, float]
@@ -311,7 +313,7 @@ def _because(parts: Sequence[str], layers: Mapping[str, bool], *, are_sums: bool
     if mixing or not adding:
         cause = _listed(mixing, "and") if mixing else _listed(parts, "or")
         use = "use" if len(mixing) > 1 else "uses"
-        causes.append(f"{cause} {use} several rows of a batch at once, and a worker has only its own")
+        causes.append(f"{cause} {use} {SEVERAL_ROWS}")
     if adding:
         causes.append(f"{_listed(adding)} {'add' if len(adding) > 1 else 'adds'} a loss that is {SUM}")
     return "; ".join(causes)
@@ -330,7 +332,7 @@ def _message(found: Sequence[Difference], because: str) -> str:
             worst[kind] = name, size
     reasons = {
         "gradient": because,
-        "variable": "each worker changes it with its own rows only",
+        "variable": OWN_CHANGES,
         "metric": "what the workers' rows add to it does not add up",
         "log": "it is neither a mean over the rows nor a sum",
     }
