@@ -94,9 +94,10 @@ def _fetch(url: str, folder: Path) -> list[str]:
     claim = Claim(store)
     try:
         if StoredDocuments(store, claim).fetch(folder, JOB):
-            store.download(TRACE, folder / TRACE)
             read("run", (folder / DESCRIPTION).read_bytes())  # others could have changed it
-            return StoredCheckpoints(store, claim).fetch_all(checkpoints(folder))
+            refused = StoredCheckpoints(store, claim).fetch_all(checkpoints(folder))
+            store.download(TRACE, folder / TRACE)  # last: a run that trains uploads it before its checkpoints
+            return refused
     except StoreError as error:
         raise unreachable(store.url, error) from error
     return []
