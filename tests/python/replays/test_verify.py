@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from clusters import run_well
 from forged import files, flipped, forge
-from resumed import X, Y, model, train
+from resumed import X, Y, model, plain, train
 from slow import mostly_slow
 from stores import memory
 
@@ -24,13 +24,6 @@ from tfdistr.checkpoint.trace import TRACE
 from tfdistr.cli import main as command
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.values_for_r import verify_for_r
-
-
-def plain() -> keras.Model:
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh", name="hidden"),
-                             keras.layers.Dense(2, name="out")])  # fmt: skip
-    made.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return made
 
 
 @pytest.fixture(scope="module")
