@@ -73,6 +73,11 @@ def read_chain(folder: CheckpointFolder) -> tuple[list[Checkpoint], list[str]]:
     return found, [*broken, *_broken(found, folder.path.parent)]
 
 
+def is_first(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint is the first one of its run."""
+    return bool(checkpoint.notes.get(LINK, {}).get("number") == 1)
+
+
 def _broken(found: Sequence[Checkpoint], run_dir: Path) -> Iterator[str]:
     job, path = _digest_of_job(run_dir), run_dir / TRACE
     trace = path.read_bytes() if path.exists() else b""

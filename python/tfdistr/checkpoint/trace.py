@@ -170,8 +170,8 @@ def _add(trace: Trace, line: Any) -> None:
         for step in [step for step in trace.steps if step > line["start"]["step"]]:
             del trace.steps[step]  # they are made again
         return
-    if not trace.starts:
-        raise ValueError("a step before the first start")
+    if not trace.starts or line["step"] <= trace.starts[-1]["step"]:
+        raise ValueError("a step before its start")
     norms, rates = (tuple(_number(value) for value in line[name]) for name in ("norms", "rates"))
     trace.steps[line["step"]] = TracedStep(
         line["step"], line["epoch"], _number(line["loss"]), norms, rates, line.get("skipped", False)

@@ -27,6 +27,7 @@ class Uploads:
 
     Args:
         uploaded: The position of the checkpoint that came from the store, if one did.
+        first: Called before each upload of a checkpoint; it uploads what the checkpoint has a hash of.
         then: Called after each uploaded checkpoint; it uploads other files.
     """
 
@@ -35,12 +36,13 @@ class Uploads:
         folder: CheckpointFolder,
         stored: StoredCheckpoints,
         uploaded: Position | None = None,
+        first: Callable[[], object] = lambda: None,
         then: Callable[[], object] = lambda: None,
     ) -> None:
         self._folder = folder
         self._stored = stored
         self._uploaded = uploaded
-        self._then = then
+        self._first, self._then = first, then
         self._changed = threading.Condition()
         self._wanted = self._ending = False
         self._news: list[str] = []
@@ -107,6 +109,7 @@ class Uploads:
         with self._newest() as (position, file):
             if position is None or position == self._uploaded:
                 return
+            self._first()
             self._stored.save(position, file)
             self._uploaded = position
         try:

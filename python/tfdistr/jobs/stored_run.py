@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # What a resumed job needs besides run.json. Never a pickle: files from a store must not run code. The result
 # is last: it marks the run as complete.
 _RESULTS = (*RESULT_FILES, RESULT)
-_OUTPUT = (TRACE, "logs/*", "workers/*/events.jsonl")
+_OUTPUT = ("logs/*", "workers/*/events.jsonl")
 _COPY = "output.partial"
 
 
@@ -77,9 +77,10 @@ class StoredRun:
         if not self._documents.fetch(self.folder, *_RESULTS):
             return None  # somebody has just removed it
         read("run", (self.folder / DESCRIPTION).read_bytes())  # others could have changed it
+        position = self._stored.fetch(checkpoints(self.folder))
         if self._store.download(TRACE, self.folder / TRACE):
             (self.folder / TRACE).chmod(0o600)
-        return self._stored.fetch(checkpoints(self.folder))
+        return position
 
     def begin(self, tell: Callable[[Event], object]) -> None:
         """Take over the run, and write the documents of the job into it, before any computation."""
@@ -92,8 +93,9 @@ class StoredRun:
         self._begun = self._active = True
         if is_run(self.folder):
             self._uploads = Uploads(
-                checkpoints(self.folder, self._keep), self._stored, self._fetched, then=self._upload_output
-            )
+                checkpoints(self.folder, self._keep), self._stored, self._fetched, self._upload_trace,
+                lambda: self._upload_new(*_OUTPUT),
+            )  # fmt: skip
 
     def on_event(self, event: Event) -> None:
         """Record an event of the job, and warn of failed uploads."""
@@ -161,8 +163,8 @@ class StoredRun:
         try:
             if self._uploads is not None:
                 self._uploads.finish()
-            self._claim.check()
-            self._upload_output()
+            self._upload_trace()
+            self._upload_new(*_OUTPUT)
             if complete:
                 self._documents.remove(RESULT)
                 self._documents.upload(self.folder, *_RESULTS)
@@ -172,9 +174,14 @@ class StoredRun:
             keep_run_dir(self.folder)
             raise
 
-    def _upload_output(self) -> None:
+    def _upload_trace(self) -> None:
+        """Upload the trace, unless another job has taken over the run."""
+        self._claim.check()
+        self._upload_new(TRACE)
+
+    def _upload_new(self, *patterns: str) -> None:
         """Upload the new output of the job's processes."""
-        for file in (file for pattern in _OUTPUT for file in sorted(self.folder.glob(pattern))):
+        for file in (file for pattern in patterns for file in sorted(self.folder.glob(pattern))):
             with contextlib.suppress(FileNotFoundError):  # a restart renames the logs
                 self._upload_if_changed(file)
 

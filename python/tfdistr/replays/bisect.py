@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
 
-from tfdistr.checkpoint.chain import LINK, read_chain
+from tfdistr.checkpoint.chain import is_first, read_chain
 from tfdistr.errors import ArgumentError
-from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
+from tfdistr.replays.comparison import ROUNDING, difference, first_difference, of_numbers, relative
 from tfdistr.replays.explain import of_rows
 from tfdistr.replays.kept_run import KeptRun, open_kept
-from tfdistr.replays.replay import no_r
+from tfdistr.replays.replay import RunAgain, no_r
 from tfdistr.replays.result import Replay
 from tfdistr.replays.step_tensors import (
     Part,
-    RunAgain,
     StepAgain,
     most_changed,
     parts,
     same_shapes,
     same_uncompiled,
     same_weights,
+    step_again,
 )
 from tfdistr.strategies.exact.batch_check import OWN_CHANGES, SEVERAL_ROWS, SUM
 from tfdistr.strategies.noted_layers import DRAWS, NORMALIZES, SAME
@@ -73,7 +73,7 @@ class Bisection:
     compared: int
     tolerance: float
     difference: float = 0.0
-    differences: dict[str, tuple[Any, Any]] | None = None
+    differences: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     confirmed: tuple[bool, bool] | None = None
     tensor: str | None = None
     by: float = 0.0
@@ -90,9 +90,9 @@ class Bisection:
             f"{runs} differ first in step {self.step}, by {self.difference:.3g} (tolerance "
             f"{self.tolerance:g})."
         ]
-        for name, (one, other) in (self.differences or {}).items():
+        for name, (one, other) in self.differences.items():
             lines.append(f"  {name}: {one!r} and {other!r}")
-        known = str((self.differences or {}).get("differences", ""))
+        known = str(self.differences.get("differences", ""))
         rows = [row for part, row in EXACT.items() if part in known]
         lines += [f'  See "Differences from one worker" in docs/exact.md: {", ".join(rows)}'] if rows else []
         if self.confirmed is not None:
@@ -206,20 +206,20 @@ def bisect_kept(
         return replace(known, reason=by_numbers)
     if x_b is None and y_b is None:
         y_b = y
-    one = RunAgain(a, on_seed, {"model": model, "x": x, "y": y, "callbacks": callbacks, **again})
-    other = RunAgain(b, on_seed, {
+    one = RunAgain(a, {"model": model, "x": x, "y": y, "callbacks": callbacks, **again}, on_seed)
+    other = RunAgain(b, {
         "model": model_b or model, "x": x if x_b is None else x_b, "y": y_b,
         "callbacks": callbacks if callbacks_b is None else callbacks_b, **again,
-    })  # fmt: skip
-    found = _compared(known, one, one.step(step), other, other.step(step), model_b is not None)
+    }, on_seed)  # fmt: skip
+    found = _compared(known, one, other)
     if shown is None and found.tensor is None:
         return agreeing
     if found.reason != "weights" or found.confirmed != (True, True):
         return found
-    return _earlier(found, one, other, model_b is not None)
+    return _earlier(found, one, other)
 
 
-def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bisection:
+def _earlier(found: Bisection, a: RunAgain, b: RunAgain) -> Bisection:
     """Find the step after which weights differ, which the numbers of its trace may not show, by halving."""
     first, apart, size = max(_first_kept(a.kept), _first_kept(b.kept)), found.step, 1
     assert apart is not None
@@ -236,7 +236,7 @@ def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bi
         middle = (same + apart) // 2
         same, apart = (same, middle) if weights_differ(middle) else (middle, apart)
     for step in dict.fromkeys((same, apart)):
-        made = _compared(replace(found, step=step), a, a.step(step), b, b.step(step), other_code)
+        made = _compared(replace(found, step=step), a, b)
         if made.tensor is not None:
             return made
     return found
@@ -245,7 +245,7 @@ def _earlier(found: Bisection, a: RunAgain, b: RunAgain, other_code: bool) -> Bi
 def _first_kept(run: KeptRun) -> int:
     """Return the first step with a kept state before it: to make the steps before again takes long."""
     kept, _ = read_chain(run.checkpoints)
-    if kept and kept[0].notes.get(LINK, {}).get("number") != 1:
+    if kept and not is_first(kept[0]):
         return kept[0].total + 1
     return min(run.trace.steps)
 
@@ -283,8 +283,8 @@ _NOT_SETTINGS = ("workers", "differences", "data", "examples", "kernels")
 
 
 def _settings(found: Bisection) -> list[str]:
-    versions = [name for name in found.differences or {} if name.startswith("version")]
-    return [name for name in found.differences or {} if name not in (*_NOT_SETTINGS, *versions)]
+    names = (name for name in found.differences if not name.startswith("version"))
+    return [name for name in names if name not in _NOT_SETTINGS]
 
 
 def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
@@ -293,9 +293,9 @@ def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
     one, other = (run.trace.steps[found.step] for run in (a, b))
     if _settings(found):
         return "settings"
-    if {"data", "examples"} & set(found.differences or {}):
+    if {"data", "examples"} & found.differences.keys():
         return "data"
-    if "differences" in (found.differences or {}):
+    if {"workers", "differences"} <= found.differences.keys():
         return "workers"
     if one.rates != other.rates:
         return "learning rate"
@@ -305,10 +305,10 @@ def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
     return "gradients"
 
 
-def _compared(
-    found: Bisection, a: RunAgain, one: StepAgain, b: RunAgain, other: StepAgain, other_code: bool
-) -> Bisection:
-    """Add what the replays show."""
+def _compared(found: Bisection, a: RunAgain, b: RunAgain) -> Bisection:
+    """Add what replays of the step show."""
+    assert found.step is not None
+    one, other = step_again(a, found.step), step_again(b, found.step)
     allowed = max(found.tolerance, 0.0 if a.kept.exactly and b.kept.exactly else ROUNDING)
     confirmed = (one.replay.difference <= allowed, other.replay.difference <= allowed)
     part = next((part for part in parts(one, other) if part.by > found.tolerance), Part("", "", 0.0))
@@ -321,29 +321,29 @@ def _compared(
         return replace(found, reason="settings")
     if not all(confirmed):
         run, made = (a, one) if confirmed[1] else (b, other)
-        found = replace(found, reason=_unrepeated(run, found, made.replay, allowed))
+        found = replace(found, reason=_unrepeated(run, found, made, allowed))
         return _with_changed_weight(found, run, made.replay) if any(confirmed) else found
     reason = part.what or "random numbers"
     if part.what == "outputs":
         reason = "random numbers" if part.layer in one.random & other.random else "code"
-    elif part.what in ("gradients", "update") and other_code:
+    elif part.what in ("gradients", "update") and a.given["model"] is not b.given["model"]:
         reason = "kernel" if same_uncompiled(one, other) and part.by <= ROUNDING else "code"
     elif part.what == "weights" and not same_shapes(one, other):
         reason = "code"
     return replace(found, reason=reason)
 
 
-def _unrepeated(run: RunAgain, found: Bisection, again: Replay, allowed: float) -> str:
+def _unrepeated(run: RunAgain, found: Bisection, made: StepAgain, allowed: float) -> str:
     """Return the likely reason if a run does not repeat: what differs first in its own step."""
     assert found.step is not None
-    traced, row = run.kept.trace.steps[found.step], again.steps[-1]
-    if "kernels" in (found.differences or {}):
+    traced, again = run.kept.trace.steps[found.step], made.traced
+    if "kernels" in found.differences:
         return "kernel"
-    if relative(traced.rate, row["learning_rate"]) > allowed:
+    if of_numbers(traced.rates, again.rates) > allowed:
         return "learning rate"
     if not _repeats_later(run, found.step, allowed):
         return "code"
-    return "weights" if relative(traced.loss, row["loss"]) > allowed else "gradients"
+    return "weights" if relative(traced.loss, again.loss) > allowed else "gradients"
 
 
 def _repeats_later(run: RunAgain, step: int, allowed: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,8 +17,12 @@ def difference(one: TracedStep, other: TracedStep) -> float:
     """Return the largest relative difference of the numbers of two steps; infinite if one has no number."""
     if one.skipped != other.skipped:
         return math.inf
-    pairs = zip((one.loss, *one.norms, *one.rates), (other.loss, *other.norms, *other.rates), strict=False)
-    return max((relative(a, b) for a, b in pairs), default=0.0)
+    return of_numbers((one.loss, *one.norms, *one.rates), (other.loss, *other.norms, *other.rates))
+
+
+def of_numbers(one: Sequence[float | None], other: Sequence[float | None]) -> float:
+    """Return the largest relative difference of numbers and others in the same order."""
+    return max((relative(a, b) for a, b in zip(one, other, strict=False)), default=0.0)
 
 
 def relative(one: float | None, other: float | None) -> float:

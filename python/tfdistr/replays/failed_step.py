@@ -41,7 +41,7 @@ def _explain(
 ) -> NotFiniteError | None:
     import_tensorflow()
     from tfdistr.replays.kept_run import open_kept
-    from tfdistr.replays.replay import replay_step
+    from tfdistr.replays.replay import RunAgain, replay_step
 
     step: int | None = None
     fix = "Look at these rows, or lower the learning rate. Then train again in another `run_dir`."
@@ -51,8 +51,11 @@ def _explain(
             if any(isinstance(part, FunctionByName) for part in (job.data, job.validation, job.callbacks)):
                 lines = ["The data or the callbacks are functions that only the workers have."]
             else:
-                data = {"x": job.data, "validation_data": job.validation, "callbacks": job.callbacks}
-                found = replay_step(kept, "nan", model, on_seed, **data)
+                given = {
+                    "model": model, "x": job.data, "validation_data": job.validation,
+                    "callbacks": job.callbacks,
+                }  # fmt: skip
+                found = replay_step(RunAgain(kept, given, on_seed), "nan")
                 step = found.step
                 lines = found.cause.lines if found.cause else ["The step is finite in the replay."]
     except ArgumentError as error:

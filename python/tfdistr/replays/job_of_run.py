@@ -32,7 +32,7 @@ _ARGUMENTS = (
 )  # fmt: skip
 
 
-def job_of(run: KeptRun, model: Any, step: int, **data: Any) -> Job:
+def job_of(run: KeptRun, step: int, model: Any, **data: Any) -> Job:
     """Return the job of a run.
 
     Args:
@@ -76,21 +76,20 @@ def _check_data(run: KeptRun, job: Job, step: int) -> None:
         )
 
 
-def strategy_of(run: KeptRun, job: Job, step: int) -> tuple[WorkerStrategy, int]:
-    """Return the strategy with which this process makes the steps of all workers, and their shares.
+def strategy_of(run: KeptRun, step: int) -> WorkerStrategy:
+    """Return the strategy with which this process makes the steps of all workers.
 
     The rows of several workers are computed as shares, as virtual workers do.
     """
-    workers = run.trace.start_of(step)["workers"]
-    shares = job.virtual_workers or workers
-    if shares == 1 or (job.virtual_workers is None and not may_use_one_thread()):
-        return SingleWorker(), shares
+    shares = run.shares(step)
+    if shares == 1 or (run.job["virtual_workers"] is None and not may_use_one_thread()):
+        return SingleWorker()
     import tensorflow as tf
 
     from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
 
     nobody = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec({}))
-    return MultiWorkerMirroredStrategy(nobody, communication="ring", virtual_workers=shares), shares
+    return MultiWorkerMirroredStrategy(nobody, communication="ring", virtual_workers=shares)
 
 
 def check_emulation(model: keras.Model, strategy: WorkerStrategy, shares: int) -> None:

@@ -45,9 +45,13 @@ class KeptRun:
 
     @property
     def exactly(self) -> Any:
-        """What must be the same for the same bits; None if they depend on the number of workers."""
+        """The number of virtual workers, or "one worker", for bitwise identical steps; otherwise None."""
         workers = {start["workers"] for start in self.trace.starts}
         return self.job["virtual_workers"] or ("one worker" if workers == {1} else None)
+
+    def shares(self, step: int) -> int:
+        """Return the number of parts in which the rows of a step were computed."""
+        return int(self.job["virtual_workers"] or self.trace.start_of(step)["workers"])
 
     def check_step(self, step: Any) -> int:
         """Return the number of a step that the trace has; "nan" is the first one that is not finite."""
@@ -94,9 +98,10 @@ def _fetch(url: str, folder: Path) -> list[str]:
     claim = Claim(store)
     try:
         if StoredDocuments(store, claim).fetch(folder, JOB):
-            store.download(TRACE, folder / TRACE)
             read("run", (folder / DESCRIPTION).read_bytes())  # others could have changed it
-            return StoredCheckpoints(store, claim).fetch_all(checkpoints(folder))
+            refused = StoredCheckpoints(store, claim).fetch_all(checkpoints(folder))
+            store.download(TRACE, folder / TRACE)  # last: a run that trains uploads it before its checkpoints
+            return refused
     except StoreError as error:
         raise unreachable(store.url, error) from error
     return []

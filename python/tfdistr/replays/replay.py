@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.checkpoint.variables import other_model
 from tfdistr.errors import ArgumentError
 from tfdistr.r.values import seed_of_r
-from tfdistr.replays.comparison import ROUNDING, difference, largest_difference
+from tfdistr.replays.comparison import ROUNDING, first_difference, largest_difference
 from tfdistr.replays.explain import explain
 from tfdistr.replays.job_of_run import callbacks_of, check_callbacks, check_emulation, job_of, strategy_of
 from tfdistr.replays.kept_run import KeptRun, open_kept
@@ -93,92 +94,91 @@ def replay(
         32
     """
     with open_kept(run) as kept:
-        return replay_step(
-            kept, step, model, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data,
-            callbacks=callbacks,
-        )  # fmt: skip
+        given = {
+            "model": model, "x": x, "y": y, "sample_weight": sample_weight,
+            "validation_data": validation_data, "callbacks": callbacks,
+        }  # fmt: skip
+        return replay_step(RunAgain(kept, given), step)
 
 
 def no_r(seed: int) -> None:
     """Seed nothing: R does not run."""
 
 
-def replay_step(
-    run: KeptRun, step: int | str, model: object, on_seed: Callable[[int], object] = no_r, **data: object
-) -> Replay:
-    """Make a step of an opened run again; of "nan", the one whose update made the weights not finite, too."""
-    number = run.check_step(step)
-    found = replay_of(run, number, model, on_seed, **data)
-    while step == "nan" and found.cause and found.cause.where == "weights" and number - 1 in run.trace.steps:
+@dataclass(frozen=True)
+class RunAgain:
+    """A run, and what its user gives to make its steps again.
+
+    Attributes:
+        given: ``model``, ``x``, ``y``, ``sample_weight``, ``validation_data`` and ``callbacks``.
+        on_seed: Sets the seed of R.
+    """
+
+    kept: KeptRun
+    given: dict[str, Any]
+    on_seed: Callable[[int], object] = no_r
+
+    def replay(self, step: int) -> Replay:
+        """Make a step again."""
+        return result_of(self.kept, step, self.remake(step))
+
+    def remake(self, step: int) -> Rerun:
+        """Make a step again from the checkpoint before it. Warn if the steps are not those of the trace."""
+        made = self.rerun(step, self.kept.checkpoints.before(step))
+        _warn_of_difference(self.kept, made)
+        return made
+
+    def rerun(self, step: int, checkpoint: Checkpoint | None, end: Position | None = None) -> Rerun:
+        """Make the steps from a checkpoint to ``step`` again; see ``rerun()``."""
+        kept = self.kept
+        job, strategy = job_of(kept, step, **self.given), strategy_of(kept, step)
+
+        def check(model: keras.Model, states: Sequence[str]) -> None:
+            check_emulation(model, strategy, kept.shares(step))
+            check_callbacks(job, states)
+
+        callbacks = callbacks_of(job)
+        defer_sigint(self.on_seed)(seed_of_r(job.seed))
+        try:
+            return rerun(job, strategy, kept.checkpoints, checkpoint, step, callbacks, check, end)
+        except ArgumentError as error:
+            if error.message != other_model("").message:
+                raise
+            raise ArgumentError(
+                OTHER_MODEL,
+                received=str(error.received),
+                fix="Pass the `model` function with which the run was trained.",
+            ) from error
+
+
+def replay_step(run: RunAgain, step: int | str) -> Replay:
+    """Make a step again. For "nan", it may be an earlier one: its update has made weights not finite."""
+    number = run.kept.check_step(step)
+    found = run.replay(number)
+    while step == "nan" and found.cause and found.cause.where == "weights":
         number -= 1
-        found = replay_of(run, number, model, on_seed, **data)
+        if number not in run.kept.trace.steps:
+            break
+        found = run.replay(number)
     return found
 
 
-def replay_of(
-    run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
-) -> Replay:
-    """Make a step of an opened run again, from the user's arguments; ``on_seed`` sets the seed of R."""
-    return result_of(run, step, *remake(run, step, model, on_seed, **data))
-
-
-def remake(
-    run: KeptRun, step: int, model: object, on_seed: Callable[[int], object], **data: object
-) -> tuple[Rerun, int]:
-    """Return a step of an opened run, made again, and the number of its shares."""
-    made, shares = made_again(run, step, run.checkpoints.before(step), model, on_seed, None, **data)
-    _warn_of_difference(run, made)
-    return made, shares
-
-
-def made_again(
-    run: KeptRun,
-    step: int,
-    checkpoint: Checkpoint | None,
-    model: object,
-    on_seed: Callable[[int], object],
-    end: Position | None,
-    **data: object,
-) -> tuple[Rerun, int]:
-    """Make the steps of a run from a checkpoint on; see ``rerun``. Also return the shares of a batch."""
-    job = job_of(run, model, step, **data)
-    strategy, shares = strategy_of(run, job, step)
-
-    def check(model: keras.Model, states: Sequence[str]) -> None:
-        check_emulation(model, strategy, shares)
-        check_callbacks(job, states)
-
-    callbacks = callbacks_of(job)
-    defer_sigint(on_seed)(seed_of_r(job.seed))
-    try:
-        return rerun(job, strategy, run.checkpoints, checkpoint, step, callbacks, check, end), shares
-    except ArgumentError as error:
-        if error.message != other_model("").message:
-            raise
-        raise ArgumentError(
-            OTHER_MODEL,
-            received=str(error.received),
-            fix="Pass the `model` function with which the run was trained.",
-        ) from error
-
-
 def _warn_of_difference(run: KeptRun, made: Rerun) -> None:
-    traced = run.trace.steps
-    other = [step.step for step in made.steps if difference(step, traced[step.step]) > ROUNDING]
-    if other:
-        start = run.trace.start_of(other[0])
+    first = first_difference({step.step: step for step in made.steps}, run.trace.steps, ROUNDING)
+    if first is not None:
+        start = run.trace.start_of(first)
         kernels = "" if start["kernels"] == describe_kernels() else f", the processor ({start['kernels']})"
         log.warning(
             "The replay differs from the run since step %d, by %.3g: the model function, the data, the "
             "callbacks%s or the versions of packages are not those of the run.",
-            other[0], largest_difference(made.steps, traced), kernels,
+            first, largest_difference(made.steps, run.trace.steps), kernels,
         )  # fmt: skip
 
 
-def result_of(run: KeptRun, number: int, made: Rerun, shares: int) -> Replay:
+def result_of(run: KeptRun, number: int, made: Rerun) -> Replay:
     """Return the result of a step that was made again."""
     last = made.steps[-1]
-    losses = example_losses(made, shares)
+    losses = example_losses(made, run.shares(number))
     count = int(count_examples(made.batch)) if made.indices is None else len(made.indices)
     rows = [
         {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import Array
-from tfdistr.replays.comparison import array_difference, relative
+from tfdistr.checkpoint.trace import TracedStep
+from tfdistr.replays.comparison import array_difference, of_numbers, relative
 from tfdistr.replays.explain import tensors_of
-from tfdistr.replays.kept_run import KeptRun
-from tfdistr.replays.replay import remake, replay_of, result_of
+from tfdistr.replays.replay import RunAgain, result_of
 from tfdistr.replays.result import Replay
 
 
@@ -24,11 +24,13 @@ class StepAgain:
 
     Attributes:
         replay: The step, compiled as in the run.
+        traced: Its numbers, as a trace has them.
         uncompiled: The outputs of the layers with their names, the losses and the gradients, uncompiled.
         random: The names of the layers that draw random numbers.
     """
 
     replay: Replay
+    traced: TracedStep
     uncompiled: list[tuple[str, Array]]
     random: set[str]
 
@@ -44,24 +46,12 @@ class Part:
     layer: str | None = None
 
 
-@dataclass(frozen=True)
-class RunAgain:
-    """A run, and what its user gives to make its steps again; ``on_seed`` sets the seed of R."""
-
-    kept: KeptRun
-    on_seed: Callable[[int], object]
-    given: dict[str, Any]
-
-    def replay(self, step: int) -> Replay:
-        """Make a step again."""
-        return replay_of(self.kept, step, on_seed=self.on_seed, **self.given)
-
-    def step(self, step: int) -> StepAgain:
-        """Make a step again, and keep its tensors."""
-        made, shares = remake(self.kept, step, on_seed=self.on_seed, **self.given)
-        replay = result_of(self.kept, step, made, shares)
-        random = {layer.name for layer, _ in tf_internals.layers_with_generators(made.model)}
-        return StepAgain(replay, tensors_of(made), random)
+def step_again(run: RunAgain, step: int) -> StepAgain:
+    """Make a step again, and keep its tensors."""
+    made = run.remake(step)
+    replay = result_of(run.kept, step, made)
+    random = {layer.name for layer, _ in tf_internals.layers_with_generators(made.model)}
+    return StepAgain(replay, made.steps[-1], tensors_of(made), random)
 
 
 def parts(one: StepAgain, other: StepAgain) -> Iterator[Part]:
@@ -76,8 +66,7 @@ def parts(one: StepAgain, other: StepAgain) -> Iterator[Part]:
             _rows(left, right),
         )
     yield from _weights("weights", "before", a.weights_before, b.weights_before)
-    rates = [[row["learning_rate"] for row in each.steps][-1] for each in (a, b)]
-    yield Part("learning rate", "the learning rate", relative(*rates))
+    yield Part("learning rate", "the learning rate", of_numbers(one.traced.rates, other.traced.rates))
     for (layer, left), (_, right) in zip(one.uncompiled, other.uncompiled, strict=False):
         if layer:
             yield Part(

@@ -9,7 +9,7 @@ from tfdistr.r.messages import in_r
 from tfdistr.r.values import for_r
 from tfdistr.replays.bisect import bisect_kept
 from tfdistr.replays.kept_run import open_kept
-from tfdistr.replays.replay import replay_step
+from tfdistr.replays.replay import RunAgain, replay_step
 from tfdistr.replays.result import TABLES, Replay, Table
 from tfdistr.replays.verify import verify_kept
 
@@ -22,7 +22,7 @@ def replay_for_r(
 ) -> dict[str, Any]:
     """Return the parts of a replay; ``on_seed`` sets the seed of R before the model is made."""
     with open_kept(run) as kept:
-        found = replay_step(kept, step, model, on_seed, **data)
+        found = replay_step(RunAgain(kept, {"model": model, **data}, on_seed), step)
     known = {name: getattr(found, name) for name in ("run", "step", "epoch", "loss", "difference")}
     return {
         **known,
@@ -41,7 +41,7 @@ def bisect_for_r(
     """Return the parts of a bisection."""
     with open_kept(run_a) as a, open_kept(run_b) as b:
         found = bisect_kept(a, b, on_seed, **arguments)
-    differences = {name: list(map(str, pair)) for name, pair in (found.differences or {}).items()}
+    differences = {name: list(map(str, pair)) for name, pair in found.differences.items()}
     confirmed = None if found.confirmed is None else list(found.confirmed)
     return {
         **vars(found), "differences": differences, "confirmed": confirmed,
@@ -50,10 +50,20 @@ def bisect_for_r(
     }  # fmt: skip
 
 
-def verify_for_r(run: Any, model: Any, on_seed: Callable[[int], object], **arguments: Any) -> dict[str, Any]:
+def verify_for_r(
+    run: Any,
+    model: Any,
+    on_seed: Callable[[int], object],
+    *,
+    share: Any,
+    seed: Any,
+    tolerance: Any,
+    **data: Any,
+) -> dict[str, Any]:
     """Return the parts of a verification."""
     with open_kept(run) as kept:
-        found = verify_kept(kept, on_seed, model=model, **arguments)
+        given = RunAgain(kept, {"model": model, **data}, on_seed)
+        found = verify_kept(given, share=share, seed=seed, tolerance=tolerance)
     return {
         **vars(found), "agrees": found.agrees, "steps": list(found.steps),
         "intervals": _columns([vars(each) for each in found.intervals]),

@@ -1,4 +1,4 @@
-"""``verify()``: whether the kept files of a run are those of its training, by training parts of it again."""
+"""``verify()``: the check of a run's kept files, by training parts of it again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tfdistr.checkpoint.chain import LINK, read_chain
+from tfdistr.checkpoint.chain import is_first, read_chain
 from tfdistr.checkpoint.folder import Checkpoint, read
 from tfdistr.checkpoint.variables import parts_of
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.comparison import ROUNDING, array_difference, difference
 from tfdistr.replays.job_of_run import OTHER_DATA
 from tfdistr.replays.kept_run import KeptRun, open_kept
-from tfdistr.replays.replay import OTHER_MODEL, made_again, no_r
+from tfdistr.replays.replay import OTHER_MODEL, RunAgain
 from tfdistr.replays.rerun import Rerun
 from tfdistr.strategies.virtual.rounding import describe_kernels
 from tfdistr.utils.arguments import check_fraction, check_optional_int
@@ -63,7 +63,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Verification:
-    """What a run shows that is trained again in parts.
+    """The findings of a check of a run.
 
     Attributes:
         run: The folder or the URL of the run.
@@ -84,7 +84,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether the checkpoints chain, and all intervals that were recomputed agree."""
+        """The verdict: True if the checkpoints chain, and all intervals that were recomputed agree."""
         return not self.chain and all(each.agrees is not False for each in self.intervals)
 
     def __str__(self) -> str:
@@ -171,30 +171,23 @@ def verify(
         True
     """
     with open_kept(run) as kept:
-        return verify_kept(
-            kept, model=model, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data,
-            callbacks=callbacks, share=share, seed=seed, tolerance=tolerance,
-        )  # fmt: skip
+        given = {
+            "model": model, "x": x, "y": y, "sample_weight": sample_weight,
+            "validation_data": validation_data, "callbacks": callbacks,
+        }  # fmt: skip
+        return verify_kept(RunAgain(kept, given), share=share, seed=seed, tolerance=tolerance)
 
 
-def verify_kept(
-    run: KeptRun,
-    on_seed: Callable[[int], object] = no_r,
-    *,
-    model: object,
-    share: object,
-    seed: object,
-    tolerance: float | None,
-    **data: object,
-) -> Verification:
-    """Check an opened run; ``on_seed`` sets the seed of R."""
+def verify_kept(again: RunAgain, *, share: object, seed: object, tolerance: float | None) -> Verification:
+    """Check an opened run."""
+    run = again.kept
     part = _share(share)
     draw = random.Random(check_optional_int("seed", seed, minimum=0))
     allowed = None if tolerance is None else check_fraction("tolerance", tolerance)
     found, broken = read_chain(run.checkpoints)
     broken = [*run.refused, *broken]
     pairs = list(zip([None, *found], found, strict=False))
-    if found and found[0].notes.get(LINK, {}).get("number") != 1:
+    if found and not is_first(found[0]):
         pairs = pairs[1:]  # nobody knows the steps before it without training all of them
     if not pairs and not broken:
         raise ArgumentError(
@@ -209,7 +202,7 @@ def verify_kept(
         first = run.trace.starts[0]["step"] if before is None else before.total
         interval = Interval(first + 1, after.total)
         if number in drawn:
-            interval = _recomputed(interval, run, before, after, allowed, on_seed, model=model, **data)
+            interval = _recomputed(interval, again, before, after, allowed)
         intervals.append(interval)
     return Verification(
         run.place, (min(run.trace.steps), max(run.trace.steps)), [each.total for each in found], broken,
@@ -234,28 +227,20 @@ def _allowed(run: KeptRun, tolerance: float | None) -> float:
 
 
 def _recomputed(
-    interval: Interval,
-    run: KeptRun,
-    before: Checkpoint | None,
-    after: Checkpoint,
-    tolerance: float | None,
-    on_seed: Callable[[int], object],
-    *,
-    model: object,
-    **data: object,
+    interval: Interval, run: RunAgain, before: Checkpoint | None, after: Checkpoint, tolerance: float | None
 ) -> Interval:
     """Make the steps of an interval again, and compare them."""
-    folder = run.checkpoints
+    folder = run.kept.checkpoints
     begin, saved = (each and read(folder.path_of(each.position), folder.job) for each in (before, after))
     assert saved is not None
     try:
-        made, _ = made_again(run, after.total, begin, model, on_seed, saved.position, **data)
+        made = run.rerun(after.total, begin, saved.position)
     except ArgumentError as error:
         if error.message not in (OTHER_DATA, OTHER_MODEL):
             raise
         reason = f"{error.message} Received: {error.received}"
         return replace(interval, agrees=False, difference=math.inf, step=interval.first_step, reason=reason)
-    allowed, traced = _allowed(run, tolerance), run.trace.steps
+    allowed, traced = _allowed(run.kept, tolerance), run.kept.trace.steps
     again, last = {each.step: each for each in made.steps}, interval.last_step
     by = {
         step: difference(again[step], traced[step]) if step in again and step in traced else math.inf

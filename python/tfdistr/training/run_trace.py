@@ -54,8 +54,7 @@ class RunTrace:
         if bad is not None:
             raise NotFiniteError(
                 f"The loss or the gradients of step {bad.step} are not finite.",
-                received=f"the loss {bad.loss}"
-                + ("" if bad.norm is None else f", and gradients with the norm {bad.norm}"),
+                received=f"the loss {bad.loss}; gradient norms: {', '.join(map(str, bad.norms))}",
                 fix=f"Call tfdistr.replay() for the step {bad.step}, which says why.",
             )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfdistr
 
@@ -19,6 +20,37 @@ def model() -> keras.Model:
     made = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(),
                              keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])  # fmt: skip
     made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
+
+
+def plain(rate: float = 0.1, loss: Any = None) -> keras.Model:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh", name="hidden"),
+                             keras.layers.Dense(2, name="out")])  # fmt: skip
+    loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile(keras.optimizers.SGD(rate), loss)
+    return made
+
+
+class TwoOptimizers(keras.Sequential):
+    """A step of one's own, with an optimizer for each layer."""
+
+    def compile(self, **given: Any) -> None:
+        super().compile(**given)
+        self.second = keras.optimizers.Adam(0.01)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        for optimizer, layer in zip((self.optimizer, self.second), self.layers, strict=True):
+            with tf.GradientTape() as tape:
+                losses = keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True)
+                loss = tf.reduce_mean(losses)
+            optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
+        return {"loss": loss}
+
+
+def two_optimizers() -> keras.Model:
+    made = TwoOptimizers(plain().layers)
+    made.compile(optimizer=keras.optimizers.SGD(0.1))
     return made
 
 

@@ -1,27 +1,22 @@
 """Where two runs part, and the likely reason."""
 
+import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 from paths import ROOT
-from resumed import X, Y, model, train
+from resumed import X, Y, model, plain, train, two_optimizers
 from slow import mostly_slow
 
 import tfdistr
+from tfdistr.checkpoint.trace import TRACE
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.bisect import EXACT
 from tfdistr.replays.values_for_r import bisect_for_r
-
-
-def plain(rate: float = 0.1, loss: Any = None) -> keras.Model:
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh", name="hidden"),
-                             keras.layers.Dense(2, name="out")])  # fmt: skip
-    loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    made.compile(keras.optimizers.SGD(rate), loss)
-    return made
 
 
 def smoothed() -> keras.Model:
@@ -68,6 +63,38 @@ def test_a_layer_that_draws_on_each_worker_is_named(tmp_path: Path) -> None:
     assert (found.step, found.reason, found.confirmed) == (1, "workers", None)
     assert "differences: [] and ['each worker draws its own random numbers in drop']" in str(found)
     assert 'See "Differences from one worker" in docs/exact.md: `Dropout`, noise, augmentation' in str(found)
+
+
+def changed(run: Path, to: Path, change: Any) -> Path:
+    """Return a copy of a run, with other lines of its trace."""
+    copytree(run, to)
+    lines = [json.loads(line) for line in (run / TRACE).read_text().splitlines()]
+    (to / TRACE).write_text("".join(f"{json.dumps(change(line))}\n" for line in lines))
+    return to
+
+
+def test_runs_on_as_many_workers_do_not_differ_by_their_number(run: Path, tmp_path: Path) -> None:
+    def draws(line: Any) -> Any:
+        if "start" in line:
+            return {
+                "start": line["start"] | {"differences": ["each worker draws its own random numbers in a"]}
+            }
+        return line if line["step"] < 5 else line | {"loss": 9.0}
+
+    found = tfdistr.bisect(run, changed(run, tmp_path / "other", draws))
+    assert (found.step, found.reason) == (5, "update")
+    assert "differences" in found.differences
+
+
+def test_the_learning_rate_of_the_second_optimizer(tmp_path: Path) -> None:
+    def slower(line: Any) -> Any:
+        return line if line.get("step", 0) < 4 else line | {"rates": [line["rates"][0], 0.005]}
+
+    train(tmp_path / "run", two_optimizers, epochs=1)
+    other = changed(tmp_path / "run", tmp_path / "other", slower)
+    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since step 4"):
+        found = tfdistr.bisect(tmp_path / "run", other, two_optimizers, X, Y)
+    assert (found.step, found.confirmed, found.reason) == (4, (True, False), "learning rate")
 
 
 def test_known_differences_are_rows_of_the_page() -> None:

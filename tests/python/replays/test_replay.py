@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_well
-from resumed import X, Y, model, train
+from resumed import X, Y, model, plain, train, two_optimizers
 from slow import mostly_slow
 
 import tfdistr
@@ -19,13 +20,6 @@ from tfdistr.cli import main as command
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.job_of_run import check_emulation
 from tfdistr.strategies.worker_strategy import SingleWorker
-
-
-def plain() -> keras.Model:
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh", name="hidden"),
-                             keras.layers.Dense(2, name="out")])  # fmt: skip
-    made.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +39,15 @@ def test_a_step_has_the_same_bits_from_the_nearest_checkpoint_on(run: Path, step
     lines = str(again).splitlines()
     assert lines[0] == f"Step {step} of {run}, in epoch {again.epoch}: loss {again.loss:.6g}"
     assert "the largest difference from the trace is 0" in lines[1]
+
+
+def test_a_step_that_is_gone_from_the_trace_does_not_hinder_the_replay_of_others(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = Path(copytree(run, tmp_path / "run"))
+    lines = (copy / TRACE).read_text().splitlines(keepends=True)
+    (copy / TRACE).write_text("".join(line for line in lines if '"step": 38,' not in line))
+    assert tfdistr.replay(copy, 40, model, X, Y).difference == 0.0
 
 
 def test_its_rows_are_those_that_the_step_read(run: Path) -> None:
@@ -250,7 +253,12 @@ def test_a_trace_that_was_cut_short_is_used(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="if its trace has steps"):
         tfdistr.replay(other, 5, model, X, Y)
     start, *steps = content.splitlines()
-    for lines, reason in (([start, b'{"step": 1}'], "line 2 of .*trace"), (steps, "line 1 of .*first start")):
+    later = start.replace(b'"step": 0', b'"step": 5')
+    for lines, reason in (
+        ([start, b'{"step": 1}'], "line 2 of .*trace"),
+        (steps, "line 1 of .*before its start"),
+        ([later, *steps], "line 2 of .*before its start"),
+    ):
         (other / TRACE).write_bytes(b"\n".join(lines))
         with pytest.raises(ArgumentError, match=f"must be a start or a step(?s:.*){reason}"):
             tfdistr.replay(other, 5, model, X, Y)
@@ -285,29 +293,6 @@ def test_a_recurrent_layer_without_dropout_draws_nothing(tmp_path: Path, recwarn
     train(tmp_path / "run", recurrent, epochs=1, cluster=tfdistr.local_cluster(2))
     assert "andom numbers" not in " ".join(str(each.message) for each in recwarn)
     assert tfdistr.replay(tmp_path / "run", 3, recurrent, X, Y).difference < 1e-5
-
-
-class TwoOptimizers(keras.Sequential):
-    """A step of one's own, with an optimizer for each layer."""
-
-    def compile(self, **given: Any) -> None:
-        super().compile(**given)
-        self.second = keras.optimizers.Adam(0.01)
-
-    def train_step(self, data: Any) -> Any:
-        x, y = data
-        for optimizer, layer in zip((self.optimizer, self.second), self.layers, strict=True):
-            with tf.GradientTape() as tape:
-                losses = keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True)
-                loss = tf.reduce_mean(losses)
-            optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
-        return {"loss": loss}
-
-
-def two_optimizers() -> keras.Model:
-    made = TwoOptimizers(plain().layers)
-    made.compile(optimizer=keras.optimizers.SGD(0.1))
-    return made
 
 
 def compiled(**given: Any) -> Any:

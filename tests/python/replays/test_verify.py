@@ -12,24 +12,18 @@ import pytest
 import tensorflow as tf
 from clusters import run_well
 from forged import files, flipped, forge
-from resumed import X, Y, model, train
+from resumed import X, Y, model, plain, train
 from slow import mostly_slow
 from stores import memory
 
 import tfdistr
 from tfdistr.checkpoint.folder import read
 from tfdistr.checkpoint.object_store import Store
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
 from tfdistr.checkpoint.trace import TRACE
 from tfdistr.cli import main as command
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.values_for_r import verify_for_r
-
-
-def plain() -> keras.Model:
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh", name="hidden"),
-                             keras.layers.Dense(2, name="out")])  # fmt: skip
-    made.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +320,22 @@ def test_a_run_in_a_store() -> None:
         found = tfdistr.verify("memory://bucket/verified", plain, X, Y)
         assert not found.agrees
         assert "it was altered: its SHA-256 is not the one of its mark" in found.chain[0]
+
+
+def test_a_store_has_the_trace_of_each_of_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    url, sizes, own = "memory://bucket/traced", list[tuple[int, int]](), StoredCheckpoints.save
+
+    def save(stored: StoredCheckpoints, position: Any, file: Path) -> None:
+        own(stored, position, file)  # a job that is killed now has uploaded no more
+        sizes.append((read(file).notes["chain"]["trace"][0], len(Store(url).read(TRACE) or b"")))
+
+    monkeypatch.setattr(StoredCheckpoints, "save", save)
+    with memory():
+        train(url, plain, epochs=1)
+        train(url, plain, epochs=2, resume=True)
+        assert tfdistr.verify(url, plain, X, Y).agrees
+    assert len(sizes) >= 2
+    assert all(0 < hashed <= there for hashed, there in sizes)
 
 
 def test_a_tolerance(run: Path) -> None:

@@ -9,11 +9,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from resumed import X, Y, bits, model, train
+from resumed import X, Y, bits, model, train, two_optimizers
 
 import tfdistr
 from tfdistr.checkpoint.trace import TRACE, Trace, read_trace
 from tfdistr.strategies.exact.step_trace import StepTrace
+from tfdistr.training.run_trace import RunTrace
 
 
 def plain() -> keras.Model:
@@ -176,6 +177,13 @@ def test_no_trace_and_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / TRACE).write_text('{"step": 0}\n')
     with pytest.raises(tfdistr.ArgumentError, match=r"line 1 of"):
         read_trace(tmp_path)
+
+
+def test_a_gradient_that_is_not_finite_is_shown_for_each_optimizer(tmp_path: Path) -> None:
+    trace = RunTrace(StepTrace(two_optimizers()), tmp_path, stops=True)
+    values = [[0.5, 4.0, 1.0, 0.1, math.nan, 1.0, 0.1]]
+    with pytest.raises(tfdistr.NotFiniteError, match=r"step 3 (?s:.*); gradient norms: 2.0, nan"):
+        trace.add(0, 3, [values])
 
 
 def test_a_trace_that_cannot_be_written_costs_the_trace_only(
