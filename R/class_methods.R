@@ -29,8 +29,8 @@ visit_methods <- function(used) {
   }
 }
 
-# The names that may be those of S3 methods: "print.money" of the function "print" and the class "money". For a
-# class that any value may have, code must name the function.
+# The names that may be those of S3 methods: "print.money" of the function "print" and the class "money". For
+# a class that any value may have, code must name the function.
 methods_among <- function(names, generics, used) {
   classes <- c(used$classes, used$texts)
   is_method <- function(name) {

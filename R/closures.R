@@ -51,8 +51,8 @@ sizes_of_variables <- function(captured) {
 # The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
 # values of variables in the global environment, or in a database that attach() put behind it; `of_packages`
 # has the names of variables for each package; `classes` has the classes of the values, `texts` the texts in
-# code, which may name others, `called` the names in code, which may be generics of packages; `variable` is the
-# user's variable that is visited.
+# code, which may name others, `called` the names in code, which may be generics of packages; `variable` is
+# the user's variable that is visited.
 new_used <- function(root) {
   rlang::env(
     root = root, frames = list(), names = list(), globals = list(), of_packages = list(),

@@ -92,7 +92,9 @@ test_that("functions in list columns and in S4 objects take along what they use"
 })
 
 test_that("what texts and code in variables name goes along", {
-  local_globals(offset = 2, add = in_global(function(x) x + offset), code = quote(add(5)), width = 4, depth = 6)
+  local_globals(
+    offset = 2, add = in_global(function(x) x + offset), code = quote(add(5)), width = 4, depth = 6
+  )
   model <- in_global(function() {
     c(do.call("add", list(1)), sapply(1, "add"), eval(code), get("width"), eval(quote(depth)))
   })
