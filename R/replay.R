@@ -59,7 +59,7 @@ replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, val
   job <- job_again()
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$replay_for_r(
-      run, step, !!!parts_again(job, model, x, y, sample_weight, validation_data, callbacks)
+      run, step, !!!parts_again(job, model, callbacks, x, y, sample_weight, validation_data)
     )))
   })
   tables <- c("steps", "rows", "gradients", "updates")
@@ -68,15 +68,10 @@ replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, val
 }
 
 # The arguments of a call that makes steps of a run again, as the core has them.
-parts_again <- function(job, model, x, y, sample_weight, validation_data, callbacks) {
-  list(
-    model = job$part(model, "model"), on_seed = set.seed,
-    x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
-    y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
-    validation_data = job$part(validation_data, "validation", function(value, call) {
-      python_validation(value, names(x), call)
-    }),
-    callbacks = job$part(callbacks, "callbacks")
+parts_again <- function(job, model, callbacks, ...) {
+  c(
+    list(model = job$part(model, "model"), on_seed = set.seed, callbacks = job$part(callbacks, "callbacks")),
+    job$data(...)
   )
 }
 
@@ -164,7 +159,7 @@ bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_w
   job <- job_again()
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$bisect_for_r(
-      run_a, run_b, !!!parts_again(job, model, x, y, sample_weight, validation_data, callbacks),
+      run_a, run_b, !!!parts_again(job, model, callbacks, x, y, sample_weight, validation_data),
       model_b = job$part(model_b, "model"),
       x_b = job$part(x_b, "data", function(value, call) python_inputs(value, "x_b", call)),
       y_b = python_targets(y_b, "y_b"), callbacks_b = job$part(callbacks_b, "callbacks"),
@@ -226,7 +221,7 @@ verify <- function(run, model, x, y = NULL, ..., sample_weight = NULL, validatio
   job <- job_again()
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$verify_for_r(
-      run, !!!parts_again(job, model, x, y, sample_weight, validation_data, callbacks),
+      run, !!!parts_again(job, model, callbacks, x, y, sample_weight, validation_data),
       share = share, seed = seed, tolerance = tolerance
     )))
   })
