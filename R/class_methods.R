@@ -1,45 +1,61 @@
 # Methods and classes that a session has defined, outside of packages: code does not name them where R finds
 # them by the class of a value.
 
-# Records the S3 methods of the global environment, and of the frames that are used, for the functions and the
-# classes that are used. Methods use others.
+# The classes that values have without an attribute, or from R's own functions.
+implicit_classes <- c(
+  "default", "NULL", "logical", "integer", "double", "numeric", "complex", "character", "raw", "list",
+  "matrix", "array", "function", "name", "call", "factor", "data.frame"
+)
+
+# Records the S3 methods of the global environment, of the frames that are used, and those that the session
+# has registered, for the functions and the classes that are used. Methods use others. Returns the registered
+# ones.
 visit_methods <- function(used) {
+  found <- function() c(names(used$globals), unlist(used$names), used$classes, used$texts, used$called)
   repeat {
-    before <- length(used$globals) + sum(lengths(used$names))
+    before <- found()
     for (frame in c(globalenv(), used$frames)) {
       generics <- c(names(used$globals), unlist(used$names))
-      for (name in methods_among(ls(frame, all.names = TRUE), generics, c(used$classes, used$texts))) {
+      for (name in methods_among(ls(frame, all.names = TRUE), generics, used)) {
         if (exists(name, frame, mode = "function", inherits = FALSE)) {
           visit_variable(name, frame, "function", used)
         }
       }
     }
-    if (length(used$globals) + sum(lengths(used$names)) == before) break
+    registered <- visit_registered(used)
+    if (identical(found(), before)) {
+      return(registered)
+    }
   }
-  visit_registered(used)
 }
 
-# The names that may be those of S3 methods: "print.money" of the function "print" and the class "money".
-methods_among <- function(names, generics, classes) {
+# The names that may be those of S3 methods: "print.money" of the function "print" and the class "money". For
+# a class that any value may have, code must name the function.
+methods_among <- function(names, generics, used) {
+  classes <- c(used$classes, used$texts)
   is_method <- function(name) {
     dots <- gregexpr(".", name, fixed = TRUE)[[1L]]
-    any(substring(name, 1L, dots - 1L) %in% generics | substring(name, dots + 1L) %in% classes)
+    generic <- substring(name, 1L, dots - 1L)
+    class <- substring(name, dots + 1L)
+    any(generic %in% generics | class %in% classes | generic %in% used$called & class %in% implicit_classes)
   }
   Filter(is_method, grep("[^.][.].", names, value = TRUE))
 }
 
-# Records S3 methods that the session has registered, by .S3method() or by `method<-` of S7.
+# S3 methods that the session has registered, by .S3method() or by `method<-` of S7.
 visit_registered <- function(used) {
+  registered <- list()
   for (package in sort(loadedNamespaces())) {
     table <- asNamespace(package)[[".__S3MethodsTable__."]]
-    for (name in methods_among(ls(table), character(), c(used$classes, used$texts))) {
+    for (name in methods_among(ls(table), character(), used)) {
       fun <- table[[name]]
       if (typeof(fun) == "closure" && identical(topenv(environment(fun)), globalenv())) {
         visit(fun, used, name)
-        used$registered <- c(used$registered, list(list(package = package, name = name, fun = fun)))
+        registered <- c(registered, list(list(package = package, name = name, fun = fun)))
       }
     }
   }
+  registered
 }
 
 # Records all S4 classes and methods of the session. They are variables of the global environment.

@@ -15,9 +15,9 @@
 capture_functions <- function(functions, root = globalenv()) {
   used <- new_used(root)
   for (name in names(functions)) visit(functions[[name]], used, name)
-  visit_methods(used)
+  registered <- visit_methods(used)
   attached <- sub("^package:", "", grep("^package:", search(), value = TRUE))
-  captured <- list(functions = functions, globals = used$globals, registered = used$registered)
+  captured <- list(functions = functions, globals = used$globals, registered = registered)
   c(copy_value(captured, used), list(
     root = root, packages = rev(attached), loaded = packages_with_methods(used$classes),
     state = package_state(used$of_packages)
@@ -40,7 +40,7 @@ restore_functions <- function(captured) {
 sizes_of_variables <- function(captured) {
   variables <- captured$globals
   for (env in lapply(Filter(is.function, captured$functions), environment)) {
-    while (!is_shared(env) && !identical(env, globalenv())) {
+    while (is_frame(env)) {
       variables <- c(variables, mget(ls(env), env))
       env <- parent.env(env)
     }
@@ -51,11 +51,12 @@ sizes_of_variables <- function(captured) {
 # The variables that are used: `names` has their names for each of `frames`; `globals` has the names and
 # values of variables in the global environment, or in a database that attach() put behind it; `of_packages`
 # has the names of variables for each package; `classes` has the classes of the values, `texts` the texts in
-# code, which may name others; `variable` is the user's variable that is visited.
+# code, which may name others, `called` the names in code, which may be generics of packages; `variable` is
+# the user's variable that is visited.
 new_used <- function(root) {
   rlang::env(
     root = root, frames = list(), names = list(), globals = list(), of_packages = list(),
-    classes = character(), texts = "default", registered = list()
+    classes = character(), texts = character(), called = character()
   )
 }
 
@@ -101,7 +102,7 @@ visit <- function(value, used, path) {
   } else if (is.list(value)) {
     value <- unclass(value)
     Map(visit, value, list(used), part_names(path, value))
-  } else if (is.environment(value) && !is_shared(value)) {
+  } else if (is_frame(value)) {
     for (name in ls(value, all.names = TRUE)) {
       if (!bindingIsActive(name, value) && add_variable(used, value, name)) {
         visit(value_of(name, value), used, paste0(path, "$", name))
@@ -135,12 +136,13 @@ is_handle <- function(value) {
 visit_names <- function(fun, used, path) {
   # findGlobals() warns where `...` belongs to an enclosing function.
   names <- suppressWarnings(codetools::findGlobals(fun, merge = FALSE))
+  used$called <- union(used$called, unlist(names))
   for (name in names$functions) visit_variable(name, environment(fun), "function", used)
   if ("..." %in% all.names(body(fun))) names$variables <- c(names$variables, "...")
   changed <- names_of_changed(body(fun), names(formals(fun)))
-  # findGlobals() does not look into formulas, such as `~ .x + offset`.
-  in_formulas <- unlist(lapply(calls_to("~", body(fun)), all.names))
-  for (name in c(names$variables, changed, in_formulas)) visit_variable(name, environment(fun), "any", used)
+  # findGlobals() does not look into formulas, such as `~ .x + offset`, and quoted code.
+  quoted <- unlist(lapply(calls_to(c("~", "quote", "bquote", "expression"), body(fun)), all.names))
+  for (name in c(names$variables, changed, quoted)) visit_variable(name, environment(fun), "any", used)
   for (call in calls_to(c("::", ":::"), body(fun))) {
     visit_package(as.character(call[[3L]]), as.character(call[[2L]]), used)
   }
@@ -175,7 +177,7 @@ visit_own <- function(name, env, mode, used) {
 
 # Records all variables of frames that code reads by parent.env(), as memoise does.
 visit_frames <- function(frame, used, path) {
-  while (!is_shared(frame) && !identical(frame, globalenv())) {
+  while (is_frame(frame)) {
     visit(frame, used, path)
     frame <- parent.env(frame)
   }
@@ -257,6 +259,9 @@ is_shared <- function(env) {
   isNamespace(env) || grepl("^(base|R_EmptyEnv|Autoloads|(package|imports):.*)$", environmentName(env))
 }
 
+# Whether a value is an environment other than these and the global one.
+is_frame <- function(value) is.environment(value) && !is_shared(value) && !identical(value, globalenv())
+
 # The value of a variable; NULL for a missing argument, a list for `...`.
 value_of <- function(name, env) {
   if (name == "...") {
@@ -303,8 +308,7 @@ with_attributes_of <- function(value, copy, used, done) {
 
 # Whether a value is an environment without a class: serialize() would take its parents along.
 is_plain_environment <- function(value) {
-  is.environment(value) && is.null(attributes(value)) && !is_shared(value) &&
-    !identical(value, globalenv()) && !any(rlang::env_binding_are_active(value))
+  is_frame(value) && is.null(attributes(value)) && !any(rlang::env_binding_are_active(value))
 }
 
 copy_frame <- function(frame, used, done) {

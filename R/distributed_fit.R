@@ -212,16 +212,11 @@ distributed_fit <- function(model, x = NULL, y = NULL, ..., batch_size = NULL, e
   job <- new_job(functions, cluster, display)
 
   with_conditions(record = job$errors, {
-    converted <- list(
+    converted <- rlang::list2(
       model = job$model(earlier, model),
-      x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
-      y = python_targets(y, "y"),
-      validation_data = job$part(validation_data, "validation", function(value, call) {
-        python_validation(value, names(x), call)
-      }),
+      !!!job$data(x, y, sample_weight, validation_data),
       callbacks = job$callbacks(callbacks),
       class_weight = as_mapping(class_weight),
-      sample_weight = python_data(sample_weight, "sample_weight"),
       initial_epoch = python_epoch(initial_epoch),
       # An array stays one: the core refuses it, if it has more dimensions.
       validation_freq = if (is.null(dim(validation_freq)) && length(validation_freq) > 1L) {

@@ -29,6 +29,15 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env(), ca
       core()$FunctionByName(name, name %in% c("data", "validation") && is_generator(value))
     }
   }
+  data <- function(x, y, sample_weight, validation_data) {
+    list(
+      x = part(x, "data", function(value, call) python_inputs(value, "x", call)),
+      y = python_targets(y, "y", call), sample_weight = python_data(sample_weight, "sample_weight", call),
+      validation_data = part(validation_data, "validation", function(value, call) {
+        python_validation(value, names(x), call)
+      })
+    )
+  }
   callbacks <- function(value) {
     if (inherits(value, "tfdistr_callback_code")) value$listed else part(value, "callbacks")
   }
@@ -43,7 +52,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env(), ca
     }
   }
   list(
-    errors = errors, part = part, model = model, callbacks = callbacks,
+    errors = errors, part = part, data = data, model = model, callbacks = callbacks,
     caller = function(seed = NULL) {
       core(convert = TRUE)$Caller(
         display$event, TRUE,

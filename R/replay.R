@@ -59,26 +59,25 @@ replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, val
   job <- job_again()
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$replay_for_r(
-      run, step, !!!parts_again(job, model, x, y, sample_weight, validation_data, callbacks)
+      run, step, !!!parts_again(job, model, callbacks, x, y, sample_weight, validation_data)
     )))
   })
   tables <- c("steps", "rows", "gradients", "updates")
   parts[tables] <- lapply(parts[tables], frame_of)
-  text <- parts$text
-  structure(parts[names(parts) != "text"], text = text, class = "tfdistr_replay")
+  findings(parts, "tfdistr_replay")
 }
 
 # The arguments of a call that makes steps of a run again, as the core has them.
-parts_again <- function(job, model, x, y, sample_weight, validation_data, callbacks) {
-  list(
-    model = job$part(model, "model"), on_seed = set.seed,
-    x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
-    y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
-    validation_data = job$part(validation_data, "validation", function(value, call) {
-      python_validation(value, names(x), call)
-    }),
-    callbacks = job$part(callbacks, "callbacks")
+parts_again <- function(job, model, callbacks, ...) {
+  c(
+    list(model = job$part(model, "model"), on_seed = set.seed, callbacks = job$part(callbacks, "callbacks")),
+    job$data(...)
   )
+}
+
+# What the core has found, with the text that print() shows.
+findings <- function(parts, class) {
+  structure(parts[names(parts) != "text"], text = parts$text, class = class)
 }
 
 # The job of a call that trains again in this process.
@@ -159,30 +158,19 @@ bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_w
   refuse_dots("bisect", ...)
   job <- job_again()
   with_conditions(record = job$errors, {
-    parts <- withr::with_preserve_seed(core(convert = TRUE)$bisect_for_r(
-      run_a, run_b,
-      on_seed = set.seed, model = job$part(model, "model"),
-      x = job$part(x, "data", function(value, call) python_inputs(value, "x", call)),
-      y = python_targets(y, "y"),
-      sample_weight = python_data(sample_weight, "sample_weight"),
-      validation_data = job$part(validation_data, "validation", function(value, call) {
-        python_validation(value, names(x), call)
-      }),
-      callbacks = job$part(callbacks, "callbacks"), model_b = job$part(model_b, "model"),
+    parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$bisect_for_r(
+      run_a, run_b, !!!parts_again(job, model, callbacks, x, y, sample_weight, validation_data),
+      model_b = job$part(model_b, "model"),
       x_b = job$part(x_b, "data", function(value, call) python_inputs(value, "x_b", call)),
       y_b = python_targets(y_b, "y_b"), callbacks_b = job$part(callbacks_b, "callbacks"),
       tolerance = tolerance
-    ))
+    )))
   })
-  text <- parts$text
-  structure(parts[names(parts) != "text"], text = text, class = "tfdistr_bisection")
+  findings(parts, "tfdistr_bisection")
 }
 
 #' @export
-print.tfdistr_bisection <- function(x, ...) {
-  cli::cat_line(attr(x, "text"))
-  invisible(x)
-}
+print.tfdistr_bisection <- print.tfdistr_replay
 
 #' Check that the kept files of a run are those of its training
 #'
@@ -233,18 +221,14 @@ verify <- function(run, model, x, y = NULL, ..., sample_weight = NULL, validatio
   job <- job_again()
   with_conditions(record = job$errors, {
     parts <- withr::with_preserve_seed(rlang::inject(core(convert = TRUE)$verify_for_r(
-      run, !!!parts_again(job, model, x, y, sample_weight, validation_data, callbacks),
+      run, !!!parts_again(job, model, callbacks, x, y, sample_weight, validation_data),
       share = share, seed = seed, tolerance = tolerance
     )))
   })
   parts$intervals <- frame_of(parts$intervals)
   parts$chain <- as.character(parts$chain)
-  text <- parts$text
-  structure(parts[names(parts) != "text"], text = text, class = "tfdistr_verification")
+  findings(parts, "tfdistr_verification")
 }
 
 #' @export
-print.tfdistr_verification <- function(x, ...) {
-  cli::cat_line(attr(x, "text"))
-  invisible(x)
-}
+print.tfdistr_verification <- print.tfdistr_replay

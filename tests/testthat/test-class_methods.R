@@ -8,24 +8,36 @@ test_that("S3 methods of the session go along, for the classes and the generics 
     build.tfdistr_spec = in_global(function(x) x$units * rate),
     build.default = in_global(function(x) -1),
     summary.tfdistr_spec = in_global(function(object, ...) object$units + 1),
-    summary.tfdistr_other = in_global(function(object, ...) stop("not used"))
+    summary.tfdistr_other = in_global(function(object, ...) stop("not used")),
+    toString.numeric = in_global(function(x, ...) "number"), format.numeric = in_global(function(x) rate)
   )
   .S3method("length", "tfdistr_spec", in_global(function(x) 77L))
   withr::defer(rm("length.tfdistr_spec", envir = baseenv()[[".__S3MethodsTable__."]]))
   captured <- capture_functions(list(model = function() {
     made <- structure(list(units = 1), class = "tfdistr_spec")
-    c(build(spec), build(1), summary(spec), length(spec), build(made))
+    list(build(spec), build(1), summary(spec), length(spec), build(made), toString(1))
   }))
   expect_setequal(names(captured$globals), c(
-    "rate", "spec", "build", "build.tfdistr_spec", "build.default", "summary.tfdistr_spec"
+    "rate", "spec", "build", "build.tfdistr_spec", "build.default", "summary.tfdistr_spec", "toString.numeric"
   ))
-  expect_identical(result_elsewhere(captured), c(30, -1, 4, 77, 10))
+  expect_identical(result_elsewhere(captured), list(30, -1, 4, 77L, 10, "number"))
   in_frame <- local({
     area <- function(x) UseMethod("area")
     area.numeric <- function(x) x^2 # nolint: object_name_linter.
     function() area(3)
   })
   expect_identical(result_elsewhere(capture_functions(list(model = in_frame))), 9)
+})
+
+test_that("methods take along what they use, also registered ones", {
+  local_globals(
+    show_units = in_global(function(x) UseMethod("show_units")),
+    show_units.tfdistr_unit = in_global(function(x) "unit"), # nolint: object_name_linter.
+    spec = structure(list(), class = "tfdistr_spec")
+  )
+  .S3method("rev", "tfdistr_spec", in_global(function(x) show_units(structure(1, class = "tfdistr_unit"))))
+  withr::defer(rm("rev.tfdistr_spec", envir = baseenv()[[".__S3MethodsTable__."]]))
+  expect_identical(result_elsewhere(capture_functions(list(model = function() rev(spec)))), "unit")
 })
 
 test_that("S4 classes, reference classes and their methods go along", {

@@ -64,8 +64,10 @@ holder_of <- function(value, frame = parent.frame()) {
 test_that("formulas and the classes of R6 take along what they name, also functions", {
   new_class <- getExportedValue("R6", "R6Class") # testthat needs R6
   public <- list(times = in_global(function(x) x * factor_of_test))
+  not_used <- file(withr::local_tempfile(), "w")
+  withr::defer(close(not_used))
   local_globals(
-    factor_of_test = 3, twice = in_global(function(x) 2 * x),
+    factor_of_test = 3, twice = in_global(function(x) 2 * x), not_used = not_used,
     Parent = new_class("Parent", public = public, parent_env = globalenv())
   )
   child <- new_class("Child", inherit = Parent, parent_env = globalenv())
@@ -90,11 +92,15 @@ test_that("functions in list columns and in S4 objects take along what they use"
 })
 
 test_that("what texts and code in variables name goes along", {
-  local_globals(offset = 2, add = in_global(function(x) x + offset), code = quote(add(5)), width = 4)
-  model <- in_global(function() c(do.call("add", list(1)), sapply(1, "add"), eval(code), get("width")))
+  local_globals(
+    offset = 2, add = in_global(function(x) x + offset), code = quote(add(5)), width = 4, depth = 6
+  )
+  model <- in_global(function() {
+    c(do.call("add", list(1)), sapply(1, "add"), eval(code), get("width"), eval(quote(depth)))
+  })
   captured <- capture_functions(list(model = model))
-  expect_setequal(names(captured$globals), c("offset", "add", "code", "width"))
-  expect_identical(result_elsewhere(captured), c(3, 3, 7, 4))
+  expect_setequal(names(captured$globals), c("offset", "add", "code", "width", "depth"))
+  expect_identical(result_elsewhere(captured), c(3, 3, 7, 4, 6))
 })
 
 test_that("code that reads its frame by parent.env() takes the frame along, as far as it can be sent", {

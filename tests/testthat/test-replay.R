@@ -103,3 +103,16 @@ test_that("a run agrees with its training, and a changed file does not", {
   expect_length(changed$chain, 1L)
   expect_error(verify(folder, model, x, iris$Sepal.Length, share = 2), class = "tfdistr_error_argument")
 })
+
+test_that("an error of an argument names the function that was called", {
+  plain <- function() NULL
+  day <- as.Date("2020-01-01")
+  calls <- list(
+    quote(replay("/none", 1, plain, 1, day)), quote(bisect("/none", "/none", plain, 1, day)),
+    quote(verify("/none", plain, 1, day))
+  )
+  for (call in calls) {
+    error <- expect_error(eval(call), "`y` must hold numbers", class = "tfdistr_error_argument")
+    expect_identical(conditionCall(error)[[1L]], call[[1L]])
+  }
+})

@@ -21,6 +21,15 @@ _OBJECTS = "ctx|dataset|fit|keras|layer|loss|model|optimizer|self|strategy|tf|tf
 #: The arguments whose parts messages name.
 _DATA = "x|y|newdata|sample_weight|validation_data"
 _WORDS = {"dictionary": "named list", "dictionaries": "named lists", "tuple": "list", "tuples": "lists"}
+#: The classes of plain R values, as Python gets them.
+_CLASSES = {
+    "NoneType": "NULL",
+    "bool": "logical",
+    "dict": "list",
+    "float": "numeric",
+    "int": "integer",
+    "str": "character",
+}
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 _PIECE = re.compile(
@@ -35,6 +44,7 @@ _PIECE = re.compile(
     | (?<=\))(?P<method>\.)(?=[a-z_]+\()
     | (?<![\w.$])(?P<data>{_DATA})(?P<path>(?:\[(?:\d+|'[^'\]]*')\])+)
     | \b(?P<word>{"|".join(_WORDS)})\b
+    | (?<=\ object\ of\ class\ )(?P<class>{"|".join(_CLASSES)})(?![\w.])
     | (?<![\w.])(?P<whole>-?\d+)\.0(?![\w.]*\d)
     """,
     re.VERBOSE,
@@ -77,6 +87,8 @@ def in_r(text: str) -> str:
             parts.append(found["data"] + re.sub(r"\[(?:(\d+)|'([^']*)')\]", _part, found["path"]))
         elif found["word"]:
             parts.append(_WORDS[found["word"]])
+        elif found["class"]:
+            parts.append(_CLASSES[found["class"]])
         elif found["whole"]:
             parts.append(found["whole"])
         else:

@@ -29,6 +29,7 @@ from tfdistr.r.messages import in_r, log_in_r
          "Pass callbacks = list(keras$callbacks$EarlyStopping())."),
         ("tf.data.Dataset.from_tensor_slices().batch()", "tf$data$Dataset$from_tensor_slices()$batch()"),
         ("x['a'] and newdata[0]['b c']: a dictionary", "x$a and newdata[[1]]$`b c`: a named list"),
+        ("an object of class float", "an object of class numeric"),
         ("Use tfdistr.auto_shard(dataset).", "Use auto_shard(dataset)."),
         ("inside `with strategy.scope():`", "inside `with(strategy$scope(), ...)`"),
         ("as tf_config(worker=, type='chief') does", "as tf_config(worker=, type = 'chief') does"),
@@ -56,6 +57,7 @@ def test_code_is_that_of_r(python: str, r: str) -> None:
         "x == 1, x >= 2, x != 3",
         "https://example.org/?a=b&c=d",
         'Write {"chief": ["a:2222"]} into a file.',
+        "an object of class int_ or of a float",
     ],
 )
 def test_what_is_no_code_of_python_stays(text: str) -> None:
