@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tools" / "proof"))
 import pages
 import parts
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("vignettes/*.Rmd")])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

@@ -7,21 +7,13 @@ import keras
 import numpy as np
 import pytest
 from paths import ROOT
-from resumed import X, Y, model, train
+from resumed import X, Y, model, plain, train
 from slow import mostly_slow
 
 import tfdistr
 from tfdistr.errors import ArgumentError
 from tfdistr.replays.bisect import EXACT
 from tfdistr.replays.values_for_r import bisect_for_r
-
-
-def plain(rate: float = 0.1, loss: Any = None) -> keras.Model:
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh", name="hidden"),
-                             keras.layers.Dense(2, name="out")])  # fmt: skip
-    loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    made.compile(keras.optimizers.SGD(rate), loss)
-    return made
 
 
 def smoothed() -> keras.Model:
@@ -271,15 +263,15 @@ def test_weights_that_no_number_shows(tmp_path: Path) -> None:
 
     one, other = normalized(0.9), normalized(0.8)
     for name, make in (("a", one), ("b", other)):
-        train(tmp_path / name, make, epochs=2)
+        train(tmp_path / name, make, batch_size=45, epochs=2)  # two steps each
     assert tfdistr.bisect(tmp_path / "a", tmp_path / "b").step is None
     found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
     assert (found.step, found.difference, found.reason) == (1, 0.0, "code")
     assert "normal/moving_" in found.tensor
     for folder in (tmp_path / "a", tmp_path / "b"):  # the first checkpoint is not kept
-        train(folder, one if folder.name == "a" else other, epochs=3, resume=True)
+        train(folder, one if folder.name == "a" else other, batch_size=45, epochs=3, resume=True)
     found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
-    assert (found.step, found.difference, found.reason) == (25, 0.0, "weights")
+    assert (found.step, found.difference, found.reason) == (5, 0.0, "weights")
 
 
 def test_code_that_the_examiner_does_not_know_never_repeats(run: Path, tmp_path: Path) -> None:
