@@ -4,9 +4,9 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 PYTHON := $(CURDIR)/.venv/bin/python
-# One folder, file or test: make test T=tests/python/cluster, or a part of a name: make test T=rendezvous
+# One folder, file or test: make test T=tests/python/clusters, or a part of a name: make test T=rendezvous
 T ?=
-# Whether the slow tests run: make test T=tests/python/cluster SLOW=1
+# Whether the slow tests run: make test T=tests/python/clusters SLOW=1
 SLOW ?=
 MARKS := -m '$(if $(SLOW),slow or not slow,not slow)'
 # What `make equality` compares: numbers of workers, and what carries their collectives.

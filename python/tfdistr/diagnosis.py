@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfdistr._version import __version__
+from tfdistr.clusters.cluster import number_of
 from tfdistr.clusters.ssh.host_facts import versions_here
 from tfdistr.clusters.ssh.survey import (
     BAD,
@@ -208,12 +209,11 @@ def _syntax(config: Any) -> tuple[list[Row], ClusterConfig | None]:
         return [Row(by, _BAD, found, error.fix or "")], None
     if cluster is None:
         return [Row("TF_CONFIG", _NONE, "not set: one process, or a cluster such as local_cluster()")], None
-    jobs = ", ".join(_count(len(members), job) for job, members in cluster.jobs.items() if members)
+    titles = {"ps": "parameter server"}
+    jobs = ", ".join(
+        number_of(len(members), titles.get(job, job)) for job, members in cluster.jobs.items() if members
+    )
     return [Row(by, _OK, f"{cluster.task} of a cluster of {jobs}")], cluster
-
-
-def _count(number: int, job: str) -> str:
-    return f"{number} {job}s" if number > 1 and job != "ps" else f"{number} {job}"
 
 
 def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:
@@ -453,14 +453,14 @@ def relevant_variables(variables: Mapping[str, str]) -> dict[str, str]:
 def bug_report(timeout: float = 20.0) -> str:
     """Return the report as text."""
     checks = doctor(timeout=timeout)
-    versions_here = {"tfdistr": __version__, "Python": f"{platform.python_version()}, {sys.executable}"}
-    versions_here |= {name: version_of(name) or "none" for name in _PACKAGES}
+    versions = {"tfdistr": __version__, "Python": f"{platform.python_version()}, {sys.executable}"}
+    versions |= {name: version_of(name) or "none" for name in _PACKAGES}
     machine = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": str(os.cpu_count()),
     }
     sections = {
-        "Versions": _columns(versions_here),
+        "Versions": _columns(versions),
         "Machine": _columns(machine),
         "Environment": _columns(relevant_variables(os.environ)) or "none",
         "Checks": str(checks),

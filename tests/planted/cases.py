@@ -13,6 +13,8 @@ from case import Case, Found, step_of, with_row
 from keras import ops
 from nets import BATCH, DATA, ROWS, Flipping, InParts
 
+import tfdistr
+
 X, Y = DATA["dense"]
 
 
@@ -124,7 +126,7 @@ KERNELS = [
     Case("jit_compile", "attention", Found(1, "kernel"), knows="model",
          other={"model": {"jit_compile": True}}),
     Case("oneDNN", "cnn", Found(1, "kernel", odd="b"), examined={"tolerance": 0.0},
-         other={"environment": {"TF_ENABLE_ONEDNN_OPTS": "1"}}),
+         other={"cluster": tfdistr.local_cluster(1, env={"TF_ENABLE_ONEDNN_OPTS": "1"}, warm=False)}),
 ]  # fmt: skip
 
 WEIGHTS = [

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import keras
 from case import NOTHING, Case, Found
-from plants import KillsOnce
+from plants import AtStep, kills_once
 
 import tfdistr
 
@@ -22,27 +18,14 @@ import tfdistr
 def train(folder: Path, given: Mapping[str, Any], **changed: Any) -> None:
     """Train a run. Its workers are processes, if they are more than one, or if it asks for a cluster."""
     known = {**given, **changed}
-    workers, environment = known.pop("workers"), known.pop("environment", None)
-    if environment:  # another kernel is chosen at the import of TensorFlow
-        _train_beside(folder, {**known, "workers": workers}, environment)
-        return
-    kill = known.pop("kill", None)
+    workers, kill = known.pop("workers"), known.pop("kill", None)
     if kill:
-        known["callbacks"] = [tfdistr.chief_only(KillsOnce(kill, folder.with_suffix(".killed")))]
+        killer = AtStep(kill, kills_once(folder.with_suffix(".killed")))
+        known["callbacks"] = [tfdistr.chief_only(killer)]
     if known.pop("in_cluster", False) or workers > 1:
         known["cluster"] = tfdistr.local_cluster(workers)
     keras.utils.clear_session()
     tfdistr.distributed_fit(**known, run_dir=folder, verbose=0)
-
-
-def _train_beside(folder: Path, given: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-    program = (
-        "import sys, cloudpickle; sys.path[:0] = sys.argv[1:]; from examine import train; "
-        "train(*cloudpickle.load(sys.stdin.buffer))"
-    )
-    command = [sys.executable, "-c", program, str(Path(__file__).parent)]
-    given = cloudpickle.dumps((folder, dict(given)))
-    subprocess.run(command, input=given, env={**os.environ, **environment}, check=True, timeout=120)
 
 
 class Runs:
@@ -90,6 +73,11 @@ def examine(case: Case, runs: Runs) -> Found:
             if found is not None:
                 return found
             text = "\n".join(str(each.message) for each in said)
+    return _said(case, text)
+
+
+def _said(case: Case, text: str) -> Found:
+    """Return the words that a message must have, if it has them."""
     match = re.search(case.finds.reason or "$.", text, re.DOTALL)
     if match is None:
         raise RuntimeError(f"{case.by}: {text}")
@@ -113,6 +101,10 @@ def _nan(case: Case, runs: Runs) -> Found:
 
 
 def _bisect(case: Case, runs: Runs) -> Found:
+    return _compared(case, runs.healthy(case), runs.faulty(case))
+
+
+def _compared(case: Case, a: Path, b: Path) -> Found:
     one, other = case.arguments(other=False), case.arguments(other=True)
     known: dict[str, Any] = {}
     if "model" in case.knows:
@@ -121,7 +113,6 @@ def _bisect(case: Case, runs: Runs) -> Found:
         known |= {"x_b": other["x"], "y_b": other["y"]}
     if "callbacks" in case.knows:
         known["callbacks_b"] = other["callbacks"]
-    a, b = runs.healthy(case), runs.faulty(case)
     found = tfdistr.bisect(a, b, one["model"], **_data(one), **known, **case.examined)
     names = [layer.name for layer in one["model"]().layers]
     layer = next((name for name in names if re.search(rf"\b{name}\b", found.tensor or "")), None)
@@ -135,9 +126,10 @@ def _bisect(case: Case, runs: Runs) -> Found:
 
 def _pair(case: Case, runs: Runs) -> Found:
     """Bisect a healthy pair, and replay its last step."""
-    found, other = _bisect(case, runs), case.arguments(other=True)
+    run, other = runs.faulty(case), case.arguments(other=True)
+    found = _compared(case, runs.healthy(case), run)
     if found == NOTHING:
-        again = tfdistr.replay(runs.faulty(case), 24, other["model"], **_data(other))
+        again = tfdistr.replay(run, 24, other["model"], **_data(other))
         assert again.difference <= (0.0 if other["virtual_workers"] or other["workers"] == 1 else 1e-3)
         assert again.cause is None
     return found
@@ -157,10 +149,7 @@ def _verify(case: Case, runs: Runs) -> Found:
     odd = next((each for each in found.intervals if each.agrees is False), None)
     if odd is not None:
         return Found(odd.step, f"steps {odd.first_step} to {odd.last_step} differ")
-    if not found.chain:
-        return NOTHING
-    match = re.search(case.finds.reason or "$.", found.chain[0])
-    return Found(None, match[0] if match else found.chain[0])
+    return _said(case, found.chain[0]) if found.chain else NOTHING
 
 
 def _training(case: Case, runs: Runs) -> None:

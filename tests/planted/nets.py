@@ -1,7 +1,8 @@
-"""The small models of the planted faults, and their data. Each function returns a model function."""
+"""The small models of the planted faults, and their data."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers, ops
+from keras.activations import linear
 
 Make = Callable[[], keras.Model]
 ROWS, BATCH = 96, 8
@@ -90,9 +92,9 @@ class InParts(layers.Dense):
 def _compiled(
     inputs: Any, hidden: Any, kind: Callable[..., keras.Model] = keras.Model, rate: Any = 0.05,
     loss: Any = "sparse_categorical_crossentropy", out: type = layers.Dense, flip: Any = None,
-    of_out: Any = None, **given: Any,
+    seed: int | None = None, **given: Any,
 ) -> keras.Model:  # fmt: skip
-    last = out(2, "softmax", name="out", **(of_out or {}))
+    last = out(2, "softmax", name="out", kernel_initializer=keras.initializers.GlorotUniform(seed))
     model = kind(inputs, last(hidden))
     model.compile(keras.optimizers.SGD(rate), loss, **given)
     if out is Flipping:
@@ -100,99 +102,70 @@ def _compiled(
     return model
 
 
-def _dense(
-    layer: type = layers.Dense, units: int = 8, activation: Any = "tanh", bias: bool = True
-) -> layers.Layer:
-    return layer(units, activation, use_bias=bias, name="hidden")
+#: Functions that return a model function. Their arguments are those of the hidden layers and of `_compiled`.
+MODELS: dict[str, Callable[..., Make]] = {}
 
 
-def dense(function: Any = None, drop: int | None = None, seed: int | None = None, **given: Any) -> Make:
-    """Return a model with two dense layers, and what is asked for between them."""
-    shape = {name: given.pop(name) for name in ("layer", "units", "activation", "bias") if name in given}
+def _net(*shape: int, dtype: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function from inputs of a shape to hidden layers as a model."""
 
-    def make() -> keras.Model:
-        inputs = keras.Input((4,))
-        hidden = _dense(**shape)(inputs)
-        if function is not None:
-            hidden = function(hidden)
-        if drop is not None:
-            hidden = layers.Dropout(0.4, seed=drop, name="drop")(hidden)
-        start = {} if seed is None else {"kernel_initializer": keras.initializers.GlorotUniform(seed)}
-        return _compiled(inputs, hidden, of_out=start, **given)
+    def register(hidden: Callable[..., Any]) -> Callable[..., Any]:
+        names = inspect.signature(hidden).parameters
 
-    return make
+        def with_arguments(**given: Any) -> Make:
+            own = {name: given.pop(name) for name in names if name in given}
 
+            def make() -> keras.Model:
+                inputs = keras.Input(shape, dtype=dtype)
+                return _compiled(inputs, hidden(inputs, **own), **given)
 
-def log(**given: Any) -> Make:
-    """Return a model that takes the logarithm of its inputs."""
+            return make
 
-    def make() -> keras.Model:
-        inputs = keras.Input((4,))
-        return _compiled(inputs, _dense()(ops.log(inputs)), **given)
+        MODELS[hidden.__name__] = with_arguments
+        return hidden
 
-    return make
+    return register
 
 
-def cnn(activation: str = "relu", function: Any = None, **given: Any) -> Make:
-    """Return a model with a convolution."""
-
-    def make() -> keras.Model:
-        inputs = keras.Input((8, 8, 1))
-        hidden = layers.Conv2D(4, 3, activation=activation, name="conv")(inputs)
-        hidden = layers.Flatten()(layers.MaxPooling2D()(hidden))
-        return _compiled(inputs, hidden if function is None else function(hidden), **given)
-
-    return make
+@_net(4)
+def dense(
+    inputs: Any, layer: type = layers.Dense, units: int = 8, activation: Any = "tanh", function: Any = linear,
+    drop: int | None = None,
+) -> Any:  # fmt: skip
+    hidden = function(layer(units, activation, name="hidden")(inputs))
+    return hidden if drop is None else layers.Dropout(0.4, seed=drop, name="drop")(hidden)
 
 
-def normal(momentum: float = 0.9, function: Any = lambda hidden: hidden, **given: Any) -> Make:
-    """Return a model with batch normalization."""
-
-    def make() -> keras.Model:
-        inputs = keras.Input((4,))
-        hidden = _dense()(function(inputs))
-        hidden = layers.BatchNormalization(momentum=momentum, name="normal")(hidden)
-        return _compiled(inputs, hidden, **given)
-
-    return make
+@_net(4)
+def log(inputs: Any) -> Any:
+    return dense(ops.log(inputs))
 
 
-def lstm(units: int = 4, **given: Any) -> Make:
-    """Return a recurrent model."""
-
-    def make() -> keras.Model:
-        inputs = keras.Input((5, 3))
-        return _compiled(inputs, layers.LSTM(units, name="lstm")(inputs), **given)
-
-    return make
+@_net(8, 8, 1)
+def cnn(inputs: Any, activation: str = "relu", function: Any = linear) -> Any:
+    hidden = layers.Conv2D(4, 3, activation=activation, name="conv")(inputs)
+    return function(layers.Flatten()(layers.MaxPooling2D()(hidden)))
 
 
-def attention(heads: int = 2, **given: Any) -> Make:
-    """Return a model with an embedding and attention."""
-
-    def make() -> keras.Model:
-        inputs = keras.Input((6,), dtype="int32")
-        words = layers.Embedding(12, 8, name="words")(inputs)
-        hidden = words + layers.MultiHeadAttention(heads, 4, name="attention")(words, words)
-        hidden = layers.GlobalAveragePooling1D()(layers.LayerNormalization(name="normal")(hidden))
-        return _compiled(inputs, hidden, **given)
-
-    return make
+@_net(4)
+def normal(inputs: Any, momentum: float = 0.9, function: Any = linear) -> Any:
+    return layers.BatchNormalization(momentum=momentum, name="normal")(dense(function(inputs)))
 
 
-def half(policy: str = "float16", factor: float = 1.0, **given: Any) -> Make:
-    """Return a model that computes in 16 bits."""
-
-    def make() -> keras.Model:
-        inputs = keras.Input((4,))
-        hidden = layers.Dense(8, "relu", name="hidden", dtype=policy)(inputs)
-        hidden = layers.Rescaling(factor, name="scale", dtype=policy)(hidden)
-        return _compiled(inputs, hidden, of_out={"dtype": "float32"}, **given)
-
-    return make
+@_net(5, 3)
+def lstm(inputs: Any, units: int = 4) -> Any:
+    return layers.LSTM(units, name="lstm")(inputs)
 
 
-MODELS = {
-    "dense": dense, "log": log, "cnn": cnn, "normal": normal, "lstm": lstm, "attention": attention,
-    "half": half,
-}  # fmt: skip
+@_net(6, dtype="int32")
+def attention(inputs: Any) -> Any:
+    words = layers.Embedding(12, 8, name="words")(inputs)
+    hidden = words + layers.MultiHeadAttention(2, 4, name="attention")(words, words)
+    return layers.GlobalAveragePooling1D()(layers.LayerNormalization(name="normal")(hidden))
+
+
+@_net(4)
+def half(inputs: Any, factor: float = 1.0) -> Any:
+    """Compute in 16 bits."""
+    hidden = layers.Dense(8, "relu", name="hidden", dtype="float16")(inputs)
+    return layers.Rescaling(factor, name="scale", dtype="float16")(hidden)

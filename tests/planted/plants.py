@@ -50,19 +50,15 @@ def sets_rate(rate: float) -> Change:
     return lambda model: model.optimizer.learning_rate.assign(rate)
 
 
-class KillsOnce(keras.callbacks.Callback):
-    """Kills its process after a step, if no process was killed before."""
+def kills_once(mark: Path) -> Change:
+    """Return a change that kills the process, if the file does not exist, which it then makes."""
 
-    remembers = False
-
-    def __init__(self, step: int, mark: Path) -> None:
-        super().__init__()
-        self._step, self._mark = step, mark
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch + 1 == self._step and not self._mark.exists():
-            self._mark.touch()
+    def change(model: keras.Model) -> None:
+        if not mark.exists():
+            mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+    return change
 
 
 def flipped(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -95,11 +91,6 @@ def swap_checkpoints(run: Path, one: int = 0, other: int = -1) -> None:
     contents = first.read_bytes(), second.read_bytes()
     first.write_bytes(contents[1])
     second.write_bytes(contents[0])
-
-
-def checkpoint_of(other: Path, run: Path, at: int = -1) -> None:
-    """Put a checkpoint of another run in the place of one of this run."""
-    _files(run)[at].write_bytes(_files(other)[at].read_bytes())
 
 
 def _files(run: Path) -> list[Path]:

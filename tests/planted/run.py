@@ -61,11 +61,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", nargs="*", default=[], help="parts of the names of faults; by default all")
     words = parser.parse_args().cases
+    asked = {kind: cases for kind, cases in chosen(words).items() if cases}
+    if not asked:
+        parser.error(f"no fault has {' or '.join(words)} in its name")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # takes the temporary folder along
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tfdistr-") as folder:
         runs = Runs(Path(folder))
-        lines = {kind: [made(case, runs) for case in cases] for kind, cases in chosen(words).items() if cases}
+        lines = {kind: [made(case, runs) for case in cases] for kind, cases in asked.items()}
     right = {kind: sum(not line[-1] for line in rows) for kind, rows in lines.items()}
     counts = [(kind, len(rows), right[kind]) for kind, rows in lines.items()]
     print(table(("kind", "cases", "as they must be"), counts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -63,6 +64,26 @@ def executes_three() -> keras.Model:
 def train(run_dir: Any, make: Any = model, x: Any = X, y: Any = Y, **given: Any) -> tfdistr.FitResult:
     defaults = {"batch_size": 8, "epochs": 4, "seed": 1, "verbose": 0, "checkpoint_every": "epoch"}
     return tfdistr.distributed_fit(make, x, y, run_dir=run_dir, **defaults | given)
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {helpers!r})
+from resumed import X, Y, {model} as model
+
+def data():
+    return X, Y
+
+if __name__ == "__main__":
+    raise SystemExit("the training")
+"""
+
+
+def script_in(folder: Path, model: str) -> Path:
+    """A script with a model of this module and its data, for the commands that train steps again."""
+    script = folder / "train.py"
+    script.write_text(SCRIPT.format(helpers=str(Path(__file__).parent), model=model))
+    return script
 
 
 def bits(fit: tfdistr.FitResult) -> list[bytes]:

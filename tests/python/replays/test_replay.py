@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_well
-from resumed import X, Y, model, plain, train, two_optimizers
+from resumed import X, Y, model, plain, script_in, train, two_optimizers
 from slow import mostly_slow
 
 import tfdistr
@@ -377,23 +377,8 @@ def test_a_run_in_a_store(tmp_path: Path) -> None:
     assert again.steps[-1]["step"] == 30
 
 
-SCRIPT = """
-import sys
-sys.path.insert(0, {helpers!r})
-from resumed import X, Y, model
-
-def data():
-    return X, Y
-
-if __name__ == "__main__":
-    raise SystemExit("the training")
-"""
-
-
 def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    helpers = str(Path(__file__).parents[1] / "helpers")
-    script, empty = tmp_path / "train.py", tmp_path / "empty.py"
-    script.write_text(SCRIPT.format(helpers=helpers))
+    script, empty = script_in(tmp_path, "model"), tmp_path / "empty.py"
     empty.write_text("model = 5\n")
     assert command.run(["replay", str(run), str(script), "--step", "40"]) == 0
     assert capsys.readouterr().out.startswith(f"Step 40 of {run}, in epoch 4: loss ")
