@@ -1,5 +1,5 @@
 #!/bin/sh
-# make test T=...: a folder, a file or a test (tests/python/cluster, tests/testthat/test-cluster.R, FILE::test_name)
+# make test T=...: a folder, a file or a test (tests/python/clusters, tests/testthat/test-cluster.R, FILE::test_name)
 # with its runner and its environment; or a part of a name, which may match tests of Python and of R.
 set -eu
 cd "$(dirname "$0")/.."

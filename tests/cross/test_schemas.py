@@ -18,7 +18,6 @@ AUTO_UNBOX = (True, False)
 DIGITS = (None, 4, 15, "NA")
 NULL = (None, "list", "null")
 NA = (None, "null", "string")
-WRITTEN = [name for name in NAMES if name != "tf_config"]  # tests/python/cluster draws that one
 
 Rewrite = Callable[..., str]
 

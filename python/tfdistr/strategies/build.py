@@ -194,9 +194,3 @@ def _one_replica(strategy: tf.distribute.Strategy) -> Any:
     """Return the context of a replica; that of a worker exchanges nothing."""
     of_worker = getattr(strategy.extended, "without_peers", None)
     return of_worker() if of_worker else tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0)
-
-
-def without_synchronization(model: keras.Model) -> list[keras.layers.BatchNormalization]:
-    """Return the layers ``BatchNormalization`` of a model that normalize with the rows of one worker only."""
-    layers = tf_internals.all_layers(model)
-    return [v for v in layers if isinstance(v, keras.layers.BatchNormalization) and not v.synchronized]
