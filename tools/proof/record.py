@@ -49,9 +49,13 @@ def run(name: str) -> Record | None:
 
 
 def commit() -> str:
-    """The commit of the checkout, and whether it was changed."""
-    described = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
-    return subprocess.run(described, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
+    """The commit of the checkout, and whether what runs was changed."""
+
+    def git(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
+
+    name = git("rev-parse", "--short=10", "HEAD").stdout.strip() or "unknown"
+    return name + "-dirty" if git("status", "--porcelain", "--", ".", ":!docs").stdout else name
 
 
 def what_is_missing(name: str) -> str | None:
