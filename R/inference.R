@@ -136,7 +136,7 @@ evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL,
   refuse_dots("evaluate", ...)
   metrics <- use_fit(
     object, core(convert = TRUE)$evaluate, x, cluster, verbose,
-    y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
+    y = python_targets(y, "y"), sample_weight = python_weights(sample_weight, "sample_weight"),
     batch_size = batch_size, steps = steps
   )
   lapply(metrics, as.numeric)

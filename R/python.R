@@ -181,6 +181,7 @@ frame_of <- function(columns) {
 
 # A named vector as Python has it.
 as_mapping <- function(values) {
+  if (is.table(values)) values <- unclass(values)
   if (is.null(names(values)) || is.object(values)) values else as.list(values)
 }
 

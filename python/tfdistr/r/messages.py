@@ -14,7 +14,7 @@ import re
 import tomllib
 from pathlib import Path
 
-_CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
+_CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE", "nan": "NaN", "inf": "Inf"}
 _NA = object()  # the value of the name NA, which stands for itself
 #: The objects whose attributes messages name: R accesses them with "$".
 _OBJECTS = "ctx|dataset|fit|keras|layer|loss|model|optimizer|self|strategy|tf|tfds"
@@ -38,7 +38,7 @@ _PIECE = re.compile(
     | (?P<text>"(?:[^"\\]|\\.)*" | (?<!\w)'(?:[^'\\]|\\.)*'(?!\w))  # what is quoted stays as it is
     | with\ (?P<scope>[\w.]+\(\)):
     | \btfdistr\.(?=[a-z_]+\()
-    | \b(?P<constant>None|True|False)\b
+    | \b(?P<constant>None|True|False|(?:nan|inf)(?!\ ?=))\b
     | (?<![\w\-/?&.$])(?P<argument>[a-z]\w*)=(?![=\s,])
     | (?<![\w.$/])(?P<object>{_OBJECTS})(?P<attributes>(?:\.(?!keras\b)[A-Za-z]\w*)+)
     | (?<=\))(?P<method>\.)(?=[a-z_]+\()

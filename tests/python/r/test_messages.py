@@ -30,6 +30,8 @@ from tfdistr.r.messages import in_r, log_in_r
         ("tf.data.Dataset.from_tensor_slices().batch()", "tf$data$Dataset$from_tensor_slices()$batch()"),
         ("x['a'] and newdata[0]['b c']: a dictionary", "x$a and newdata[[1]]$`b c`: a named list"),
         ("an object of class float", "an object of class numeric"),
+        ("the loss nan, and -inf", "the loss NaN, and -Inf"),
+        ('Pass on_failure(nan="explain").', 'Pass on_failure(nan = "explain").'),
         ("Use tfdistr.auto_shard(dataset).", "Use auto_shard(dataset)."),
         ("inside `with strategy.scope():`", "inside `with(strategy$scope(), ...)`"),
         ("as tf_config(worker=, type='chief') does", "as tf_config(worker=, type = 'chief') does"),
