@@ -9,7 +9,8 @@
 #' `linear_reg()`, `logistic_reg()` and `multinom_reg()`. See `vignette("tidymodels")`.
 #'
 #' @param x Predictors: a data frame or matrix of numbers; a formula, such as `Species ~ .` or
-#'   `mpg + hp ~ wt`, which makes indicators of factors; or a recipe of the package recipes.
+#'   `mpg + hp ~ wt`, which makes indicators of factors, and has no `offset()`; or a recipe of the package
+#'   recipes.
 #' @param y Outcomes: a factor or a character vector to classify; a numeric vector, or a matrix or data frame
 #'   of several columns, for a regression.
 #' @param formula The formula.
