@@ -203,8 +203,8 @@ python_array <- function(value, name, call, targets = FALSE, complete = targets)
     with_conditions(core()$refuse_class(name, as.list(classes)), call = call)
   }
   refuse <- function(code) with_conditions(code, call = call)
-  # NA of type double is NaN in Python, which no class or weight can be. NA of other types would be an ordinary
-  # value.
+  # NA of type double is NaN in Python, which no class and no weight can be. NA of other types would be an
+  # ordinary value.
   if ((complete || !is.double(value)) && anyNA(value) && (missing <- sum(is.na(value) & !is.nan(value)))) {
     refuse(core()$refuse_missing(name, missing, length(value)))
   }
