@@ -34,6 +34,17 @@ with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
   )
 }
 
+# Evaluates code whose errors of a class name the call of the user. Those that end a script with a status of
+# its own do not change, see end_of_script().
+with_call <- function(code, call, class = "tfdistr_error") {
+  withCallingHandlers(code, error = function(error) {
+    if (inherits(error, class) && !inherits(error, "tfdistr_error_job_stopped")) {
+      error$call <- rlang::error_call(call)
+      rlang::cnd_signal(error)
+    }
+  })
+}
+
 # Whether the Python that reticulate has chosen lacks a package that tfdistr needs.
 is_missing_package <- function(error) {
   needed <- c("attr", "attrs", "cloudpickle", "jsonschema", "keras", "numpy", "rich", "tensorflow")

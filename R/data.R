@@ -125,8 +125,9 @@ auto_shard <- function(dataset, num_workers = NULL, policy = "auto", exact = TRU
 # can't hold is an error of the core (r/values.py).
 #
 # targets: Whether a factor becomes the numbers of its classes, from 0, and their names, by which the core
-#   matches later data, and not text. A missing number among targets is an error.
-python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE) {
+#   matches later data, and not text.
+# complete: Whether a missing number is an error.
+python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE, complete = targets) {
   if (is.null(value) || is_python(value)) {
     value
   } else if (inherits(value, "tfdistr_dataset")) {
@@ -134,13 +135,13 @@ python_data <- function(value, name, call = rlang::caller_env(), targets = FALSE
   } else if (is_of_arrow(value)) {
     python_arrow(value, name, call)
   } else if (is.data.frame(value)) {
-    columns <- Map(python_array, as.list(value), part_names(name, value), list(call), targets)
+    columns <- Map(python_array, as.list(value), part_names(name, value), list(call), targets, complete)
     core()$Columns(named_parts(columns, value, name, call))
   } else if (is.list(value) && !is.object(value)) {
-    parts <- Map(python_data, value, part_names(name, value), list(call), targets)
+    parts <- Map(python_data, value, part_names(name, value), list(call), targets, complete)
     if (is.null(names(value))) reticulate::tuple(unname(parts)) else named_parts(parts, value, name, call)
   } else {
-    python_array(value, name, call, targets)
+    python_array(value, name, call, targets, complete)
   }
 }
 
@@ -183,7 +184,12 @@ python_targets <- function(value, name, call = rlang::caller_env()) {
   python_data(value, name, call, targets = TRUE)
 }
 
-python_array <- function(value, name, call, targets = FALSE) {
+# The weights of examples.
+python_weights <- function(value, name, call = rlang::caller_env()) {
+  python_data(value, name, call, complete = TRUE)
+}
+
+python_array <- function(value, name, call, targets = FALSE, complete = targets) {
   if (is.factor(value)) {
     made <- factor_values(value, targets)
     if (targets) {
@@ -193,12 +199,13 @@ python_array <- function(value, name, call, targets = FALSE) {
     value <- made
   }
   if (!(is.numeric(value) || is.logical(value) || is.character(value)) || is.object(value)) {
-    classes <- unique(c(class(value), methods::is(value)))
+    classes <- unique(c(if (!is.object(value)) typeof(value), class(value), methods::is(value)))
     with_conditions(core()$refuse_class(name, as.list(classes)), call = call)
   }
   refuse <- function(code) with_conditions(code, call = call)
-  # NA of type double is NaN in Python, which no class can be. NA of other types would be an ordinary value.
-  if ((targets || !is.double(value)) && anyNA(value) && (missing <- sum(is.na(value) & !is.nan(value)))) {
+  # NA of type double is NaN in Python, which no class and no weight can be. NA of other types would be an
+  # ordinary value.
+  if ((complete || !is.double(value)) && anyNA(value) && (missing <- sum(is.na(value) & !is.nan(value)))) {
     refuse(core()$refuse_missing(name, missing, length(value)))
   }
   unknown <- if (is.character(value)) !validEnc(value) | Encoding(value) == "bytes"

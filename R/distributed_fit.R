@@ -300,8 +300,8 @@ python_parts <- function(value, name, inputs = python_inputs, targets = python_t
   if (!is.list(value) || is.object(value) || !is.null(names(value))) {
     return(inputs(value, name, call))
   }
-  by_place <- c(inputs, targets)
-  convert <- function(place, ...) if (place <= 2L) by_place[[place]](...) else python_data(...)
+  by_place <- c(inputs, targets, python_weights)
+  convert <- function(place, ...) by_place[[min(place, 3L)]](...)
   parts <- Map(convert, seq_along(value), value, part_names(name, value), list(call))
   reticulate::tuple(unname(parts))
 }

@@ -134,9 +134,10 @@ method_of_others <- function(name, object) {
 evaluate.tfdistr_fit <- function(object, x, y = NULL, ..., sample_weight = NULL, batch_size = NULL,
                                  verbose = 0, steps = NULL, cluster = NULL) {
   refuse_dots("evaluate", ...)
+  arguments_of(rlang::current_fn(), environment())
   metrics <- use_fit(
     object, core(convert = TRUE)$evaluate, x, cluster, verbose,
-    y = python_targets(y, "y"), sample_weight = python_data(sample_weight, "sample_weight"),
+    y = python_targets(y, "y"), sample_weight = python_weights(sample_weight, "sample_weight"),
     batch_size = batch_size, steps = steps
   )
   lapply(metrics, as.numeric)

@@ -13,7 +13,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env(), ca
     say_if_session()
     keep_random_numbers()
   }
-  before_start <- function(seed, run_dir) save_functions(functions, seed, run_dir)
+  before_start <- function(seed, run_dir) with_call(save_functions(functions, seed, run_dir), call)
   on_seed <- function(seed) {
     if (is.null(cluster)) core()$run_import_hooks() # the strategy is made; the functions of the job come next
     set.seed(seed)
@@ -32,7 +32,7 @@ new_job <- function(functions, cluster, display, frame = rlang::caller_env(), ca
   data <- function(x, y, sample_weight, validation_data) {
     list(
       x = part(x, "data", function(value, call) python_inputs(value, "x", call)),
-      y = python_targets(y, "y", call), sample_weight = python_data(sample_weight, "sample_weight", call),
+      y = python_targets(y, "y", call), sample_weight = python_weights(sample_weight, "sample_weight", call),
       validation_data = part(validation_data, "validation", function(value, call) {
         python_validation(value, names(x), call)
       })

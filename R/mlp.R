@@ -9,7 +9,8 @@
 #' `linear_reg()`, `logistic_reg()` and `multinom_reg()`. See `vignette("tidymodels")`.
 #'
 #' @param x Predictors: a data frame or matrix of numbers; a formula, such as `Species ~ .` or
-#'   `mpg + hp ~ wt`, which makes indicators of factors; or a recipe of the package recipes.
+#'   `mpg + hp ~ wt`, which makes indicators of factors, and has no `offset()`; or a recipe of the package
+#'   recipes.
 #' @param y Outcomes: a factor or a character vector to classify; a numeric vector, or a matrix or data frame
 #'   of several columns, for a regression.
 #' @param formula The formula.
@@ -74,15 +75,19 @@ tfdistr_mlp.default <- function(x, ...) {
 #' @rdname tfdistr_mlp
 #' @export
 tfdistr_mlp.data.frame <- function(x, y, ...) { # nolint: object_name_linter.
-  check_rows(x, call = rlang::current_env())
-  check_numbers(x, "x")
-  fit_mlp(hardhat::mold(x, as_outcomes(y)), ...)
+  fit_columns(x, y, ...)
 }
 
 #' @rdname tfdistr_mlp
 #' @export
 tfdistr_mlp.matrix <- function(x, y, ...) {
-  tfdistr_mlp(as_columns(x), y, ...)
+  fit_columns(as_columns(x), y, ...)
+}
+
+fit_columns <- function(x, y, ..., call = rlang::caller_env()) {
+  check_rows(x, call)
+  check_numbers(x, "x", call)
+  fit_mlp(hardhat::mold(x, as_outcomes(y, call)), ..., call = call)
 }
 
 #' @rdname tfdistr_mlp
@@ -93,13 +98,22 @@ tfdistr_mlp.formula <- function(formula, data, ...) {
   check_rows(data, call = rlang::current_env())
   check_lists(if ("." %in% used) data else data[names(data) %in% used], "data")
   blueprint <- hardhat::default_formula_blueprint(indicators = "traditional", intercept = FALSE)
-  fit_mlp(hardhat::mold(formula, factors_of(data), blueprint = blueprint), ...)
+  molded <- with_call(
+    hardhat::mold(formula, factors_of(data), blueprint = blueprint), rlang::current_env(), "rlang_error"
+  )
+  if (length(molded$extras$offset)) {
+    abort(
+      "argument", "`formula` must have no offset().", received = deparse1(formula),
+      fix = "Make it a predictor, or subtract it from the outcome and add it to the predictions."
+    )
+  }
+  fit_mlp(molded, ...)
 }
 
 #' @rdname tfdistr_mlp
 #' @rawNamespace S3method(tfdistr_mlp, recipe)
 tfdistr_mlp.recipe <- function(x, data, ...) {
-  molded <- hardhat::mold(x, data)
+  molded <- with_call(hardhat::mold(x, data), rlang::current_env(), "rlang_error")
   check_rows(molded$predictors, call = rlang::current_env())
   check_numbers(molded$predictors, "the predictors of the recipe")
   fit_mlp(molded, ...)
@@ -116,11 +130,12 @@ fit_mlp <- function(molded, ..., hidden_units = 5, penalty = 0, dropout = 0, epo
     call = call
   )
   sample_weight <- sample_weight %||% molded$extras$roles$case_weights[[1L]]
-  fit <- rlang::inject(distributed_fit(
+  if (hardhat::is_case_weights(sample_weight)) sample_weight <- as.numeric(sample_weight)
+  class_weight <- weights_by_number(class_weight, levels_of(molded$outcomes), call)
+  fit <- with_call(call = call, rlang::inject(distributed_fit(
     mlp_model(design, given$compile), as.matrix(molded$predictors), mlp_targets(molded$outcomes),
-    epochs = epochs, sample_weight = if (!is.null(sample_weight)) as.numeric(sample_weight),
-    class_weight = weights_by_number(class_weight, levels_of(molded$outcomes), call), !!!given$fit
-  ))
+    epochs = epochs, sample_weight = sample_weight, class_weight = class_weight, !!!given$fit
+  )))
   fit$blueprint <- molded$blueprint
   class(fit) <- c("tfdistr_mlp", class(fit))
   fit
@@ -146,6 +161,12 @@ mlp_arguments <- function(..., call) {
 #' @rdname tfdistr_mlp
 #' @export
 predict.tfdistr_mlp <- function(object, new_data, type = NULL, ...) {
+  if (missing(new_data)) {
+    abort(
+      "argument", "Pass the predictors as `new_data`.",
+      received = if (...length()) toString(...names()) else "no data", fix = "Write predict(fit, new_data)."
+    )
+  }
   outcomes <- object$blueprint$ptypes$outcomes
   types <- c(if (is.null(levels_of(outcomes))) "numeric" else c("class", "prob"), "raw")
   type <- type %||% types[[1L]]
@@ -155,14 +176,18 @@ predict.tfdistr_mlp <- function(object, new_data, type = NULL, ...) {
       received = deparse1(type), fix = sprintf("Pass type = \"%s\", for example.", types[[1L]])
     )
   }
-  outputs <- predict.tfdistr_fit(object, forged(object, new_data)$predictors, ...)
+  predictors <- forged(object, new_data)$predictors
+  outputs <- with_call(predict.tfdistr_fit(object, predictors, ...), rlang::current_env())
   if (type == "raw") outputs else predictions(outputs, outcomes, type)
 }
 
 #' @export
 evaluate.tfdistr_mlp <- function(object, new_data, ...) { # nolint: object_name_linter.
   data <- forged(object, new_data, outcomes = TRUE)
-  evaluate.tfdistr_fit(object, data$predictors, mlp_targets(data$outcomes), ...)
+  check_outcomes(data$outcomes, rlang::current_env())
+  with_call(
+    evaluate.tfdistr_fit(object, data$predictors, mlp_targets(data$outcomes), ...), rlang::current_env()
+  )
 }
 
 # New data as the training had it: predictors as a matrix, and outcomes.
@@ -175,10 +200,10 @@ forged <- function(object, new_data, outcomes = FALSE, call = rlang::caller_env(
     check_lists(new_data[used], "new_data", call)
     for (name in Filter(function(name) is.factor(known[[name]]), used)) {
       of <- paste0("new_data$", name)
-      new_data[[name]] <- with_levels(new_data[[name]], levels(known[[name]]), of, call)
+      new_data[[name]] <- with_levels(new_data[[name]], known[[name]], of, call)
     }
   }
-  data <- hardhat::forge(new_data, object$blueprint, outcomes = outcomes)
+  data <- with_call(hardhat::forge(new_data, object$blueprint, outcomes = outcomes), call, "rlang_error")
   predictors <- as.matrix(data$predictors)
   predictors[is.na(predictors)] <- NaN # their predictions are missing
   data$predictors <- predictors

@@ -63,8 +63,9 @@ check_lists <- function(columns, name, call = rlang::caller_env()) {
   }
 }
 
-# A column of new data as a factor of the levels of the training.
-with_levels <- function(values, levels, name, call) {
+# A column of new data as a factor like that of the training.
+with_levels <- function(values, known, name, call) {
+  levels <- levels(known)
   new <- setdiff(unique(as.character(values)), c(levels, NA))
   if (length(new)) {
     abort(
@@ -74,7 +75,7 @@ with_levels <- function(values, levels, name, call) {
       call = call
     )
   }
-  factor(as.character(values), levels)
+  factor(as.character(values), levels, ordered = is.ordered(known))
 }
 
 check_outcomes <- function(outcomes, call) {

@@ -96,6 +96,7 @@ call_core <- function(name, convert = TRUE, call = rlang::caller_env(), of = rla
   call_with_arguments(name, arguments_of(of, call), convert, call)
 }
 
+# The arguments of a call of a function. One that is absent, and has no default, is an error.
 arguments_of <- function(of, call) {
   arguments <- mget(as.character(setdiff(names(formals(of)), "...")), envir = call)
   absent <- names(arguments)[vapply(arguments, rlang::is_missing, NA)]
@@ -181,6 +182,7 @@ frame_of <- function(columns) {
 
 # A named vector as Python has it.
 as_mapping <- function(values) {
+  if (is.table(values)) values <- unclass(values)
   if (is.null(names(values)) || is.object(values)) values else as.list(values)
 }
 

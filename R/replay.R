@@ -81,7 +81,8 @@ findings <- function(parts, class) {
 }
 
 # The job of a call that trains again in this process.
-job_again <- function(frame = rlang::caller_env()) {
+job_again <- function(frame = rlang::caller_env(), of = rlang::caller_fn()) {
+  arguments_of(of, frame)
   reload_environ()
   new_job(list(), NULL, NULL, frame = frame)
 }

@@ -256,10 +256,24 @@ test_that("factors come out as factors, and weigh classes by their levels", {
   expect_identical(is.na(missing[1:3, 1]), c(FALSE, TRUE, FALSE))
   expect_identical(missing[-2, ], predict(fit, x, type = "prob")[-2, ])
   expect_identical(which(is.na(suppressWarnings(predict(fit, replace(x, 2, NA), type = "class")))), 2L)
+  weights <- distributed_fit(model, x, pets, seed = 1, verbose = 0, class_weight = 60 / table(pets))
+  three <- c(cat = 3, dog = 3, owl = 3)
+  by_name <- distributed_fit(model, x, pets, seed = 1, verbose = 0, class_weight = three)
+  expect_identical(weights$history, by_name$history)
   refused(predict(fit, x, type = "classes"), "must be \"raw\"", "Received: \"classes\"")
   refused(predict(fit, x, type = "class", output = tempfile()), "Received: type = \"class\"")
   numbers <- distributed_fit(model, x, as.integer(pets) - 1L, seed = 1, verbose = 0)
   refused(predict(numbers, x, type = "prob"), "needs a fit whose `y` had classes")
+})
+
+test_that("classes that are numbers are not mistaken for the numbers of classes", {
+  counted <- rep(1:3, 20)
+  fit <- distributed_fit(model, x, factor(counted), seed = 1, verbose = 0)
+  expect_error(evaluate(fit, x, counted), "the classes are '1', '2', '3'", class = "tfdistr_error_argument")
+  expect_identical(evaluate(fit, x, as.character(counted)), evaluate(fit, x, factor(counted, 3:1)))
+  # As as.integer() makes them of a factor.
+  error <- expect_error(distributed_fit(model, x, counted, verbose = 0), class = "tfdistr_error_argument")
+  expect_match(conditionMessage(error), "Received: the label 3, where the model has 3 outputs", fixed = TRUE)
 })
 
 test_that("each of several outputs has its own classes", {

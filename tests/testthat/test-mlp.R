@@ -171,6 +171,15 @@ test_that("wrong data and arguments are refused before the training", {
     refused(tfdistr_mlp(data["x"], data$y > 0.5))
     refused(tfdistr_mlp(data["x"], replace(data$y, 3, NA)))
     refused(tfdistr_mlp(data["x"], factor(rep("a", 12))))
+    refused(tfdistr_mlp(as.matrix(data["x"]), data$y > 0.5))
+    refused(tfdistr_mlp(y ~ offset(x), data))
+    refused(tfdistr_mlp(y ~ x, data, sample_weight = 1:3))
+    refused(tfdistr_mlp(y ~ x, data, sample_weight = c(NA, 2:12)))
+    refused(tfdistr_mlp(y ~ x, data, sample_weight = letters[1:12]))
+    refused(tfdistr_mlp(y ~ x, data, weights = 1:12))
+    refused(tfdistr_mlp(y ~ x, data, workers = 2))
+    refused(tfdistr_mlp(y ~ x, data, validation_data = data))
+    refused(tfdistr_mlp(y ~ x, data, epochs = 0))
     refused(tfdistr_mlp(y ~ x, data, epohcs = 3))
     refused(tfdistr_mlp(y ~ x, data, hidden_units = 2.5))
     refused(tfdistr_mlp(y ~ x, data, penalty = -1))
@@ -180,7 +189,40 @@ test_that("wrong data and arguments are refused before the training", {
     refused(tfdistr_mlp(Species ~ ., iris, class_weight = c(rose = 2)))
     refused(tfdistr_mlp(y ~ x, data, class_weight = c(2, 1)))
     refused(predict(fit, data, type = "prob"))
+    refused(predict(fit, newdata = data))
+    refused(predict(fit, data[0, ]))
+    refused(evaluate(of_iris(), transform(iris, Species = replace(Species, 1, NA))))
   })
+})
+
+test_that("errors of hardhat name the call of the user", {
+  called <- function(code, name) {
+    error <- expect_error(code, class = "rlang_error")
+    expect_identical(as.character(conditionCall(error)[[1L]]), name)
+  }
+  called(tfdistr_mlp(y ~ z, data), "tfdistr_mlp")
+  called(tfdistr_mlp(y ~ x, as.list(data)), "tfdistr_mlp")
+  fit <- quiet_mlp(y ~ x, data)
+  called(predict(fit, data["g"]), "predict")
+  called(evaluate(fit, data["x"]), "evaluate")
+})
+
+test_that("an error of the user's function keeps its call, and a preemption its status", {
+  own <- function(...) rlang::abort("mine")
+  error <- expect_error(quiet_mlp(y ~ x, data, model = own), "mine", class = "rlang_error")
+  expect_false(identical(conditionCall(error)[[1L]], quote(tfdistr_mlp)))
+  stopped <- function() abort("job_stopped", "Preempted.")
+  error <- expect_error(with_call(stopped(), environment()), class = "tfdistr_error_job_stopped")
+  expect_identical(conditionCall(error), quote(stopped()))
+})
+
+test_that("an ordered factor is a predictor, and an outcome", {
+  sizes <- transform(data, g = factor(g, c("c", "a", "b"), ordered = TRUE))
+  fit <- quiet_mlp(y ~ g + x, sizes)
+  expect_identical(predict(fit, transform(sizes, g = as.character(g))), predict(fit, sizes))
+  fit <- quiet_mlp(g ~ x, sizes)
+  expect_identical(levels(predict(fit, sizes)$.pred_class), levels(sizes$g))
+  expect_identical(evaluate(fit, transform(sizes, g = factor(g, c("a", "b", "c")))), evaluate(fit, sizes))
 })
 
 test_that("a recipe that returns no rows is refused", {

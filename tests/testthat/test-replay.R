@@ -26,8 +26,13 @@ test_that("a step is made again, with tables, text and a plot", {
   expect_length(again$weights_before, 4L)
   expect_null(again$cause)
   expect_output(print(again), "Step 20 of ")
+  expect_output(print(again), paste0("10 rows, ", again$rows$index[[1L]], ", "), fixed = TRUE)
+  worst <- which.max(again$rows$loss)
+  expect_output(print(again), paste0("of row ", worst, ", .*counted from 1"))
   withr::local_pdf(NULL)
   expect_invisible(plot(again))
+  absent <- expect_error(replay(folder, 20), "`model` must have a value", class = "tfdistr_error_argument")
+  expect_identical(conditionCall(absent), quote(replay(folder, 20)))
   later <- quote(replay(folder, 31, model, as.matrix(iris[1:4]), iris$Sepal.Length))
   expect_error(eval(later), class = "tfdistr_error_argument")
 })
@@ -44,6 +49,7 @@ test_that("a step that is no number names the row", {
   again <- suppressWarnings(replay(folder, "nan", model, x, iris$Sepal.Length))
   expect_identical(again$cause$where, "inputs")
   expect_identical(again$rows$index[again$cause$rows], 77L)
+  expect_match(again$cause$lines, ", 77 of the data (counted from 1)", fixed = TRUE, all = FALSE)
 })
 
 test_that("two runs that are the same, and two that are not", {
@@ -60,7 +66,7 @@ test_that("two runs that are the same, and two that are not", {
     validation_data = list(as.matrix(iris[1:4]), iris$Sepal.Length)
   )
   expect_identical(c(other$step, other$reason), c("1", "settings"))
-  expect_identical(other$differences, list(shuffle = c("True", "False")))
+  expect_identical(other$differences, list(shuffle = c("TRUE", "FALSE")))
   failing <- function() rlang::abort("no model", class = "of_model_b")
   x <- as.matrix(iris[1:4])
   of_b <- quote(bisect(folders[[1]], folders[[3]], model, x, iris$Sepal.Length, model_b = failing))
@@ -77,7 +83,7 @@ test_that("a job ends with the cause of its NaN", {
     failures = on_failure(nan = "explain")
   )))
   error <- expect_error(eval(job), class = "tfdistr_error_not_finite")
-  expect_match(conditionMessage(error), "76 of the data (counted from 0)", fixed = TRUE)
+  expect_match(conditionMessage(error), "77 of the data (counted from 1)", fixed = TRUE)
 })
 
 test_that("a run agrees with its training, and a changed file does not", {

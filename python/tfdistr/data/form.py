@@ -164,6 +164,12 @@ class Form:
         if names is not None and (text := _text_of(y)) is not None:
             found, numbers = np.unique(text, return_inverse=True)
             return self._recoded(Classes(numbers, tuple(map(str, found))), names, name + path)
+        if names is not None and y is not None and _are_other_numbers(names):
+            raise ArgumentError(
+                f"`{name + path}` must say whether it has classes or their numbers, which differ.",
+                received=f"numbers or logical values, where the classes are {_listed(names)}",
+                fix="Pass the classes as text, or as a factor where the training had one.",
+            )
         return y
 
     def _recoded(self, classes: Classes, names: tuple[str, ...] | None, name: str) -> Classes:
@@ -220,6 +226,16 @@ def _parts(y: object) -> dict[str, Any]:
     if isinstance(y, Mapping):
         return {f"[{key!r}]": part for key, part in y.items()}
     return {f"[{place}]": part for place, part in enumerate(y)} if isinstance(y, tuple) else {}
+
+
+def _are_other_numbers(names: Sequence[str]) -> bool:
+    """Return whether the names of classes are numbers, or logical values, other than their own numbers."""
+    logical = {"FALSE": "0", "TRUE": "1"}
+    try:
+        numbers = [float(logical.get(own.upper(), own)) for own in names]
+    except ValueError:
+        return False
+    return numbers != list(range(len(names)))
 
 
 def _listed(names: Sequence[str]) -> str:

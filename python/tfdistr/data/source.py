@@ -166,6 +166,10 @@ def make_source(
         )
     given = ((name, x), ("y", y), ("sample_weight", sample_weight))
     parts = [as_arrays(part, label) for label, part in given if label == name or part is not None]
+    if len(parts) == 3 and any(array.dtype.kind in "OSU" for _, array in leaves(parts[2])):
+        raise ArgumentError(
+            "`sample_weight` must hold numbers.", received="text", fix="Convert it to numbers."
+        )
     if len(parts) == 3 and isinstance(parts[2], np.ndarray):
         weights = parts[2]  # Keras gives each target the weights of the examples
         parts[2] = replaced(parts[1], lambda _: weights)
@@ -274,7 +278,9 @@ def _check_lengths(source: Arrays, name: str) -> None:
         )
     if next(iter(lengths.values())) == 0:
         raise ArgumentError(
-            f"`{name}` must hold at least one example.", received="0 examples", fix="Pass data to train on."
+            f"`{name}` must hold at least one example.",
+            received="0 examples",
+            fix="Pass one example or more.",
         )
 
 

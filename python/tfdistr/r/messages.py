@@ -14,7 +14,7 @@ import re
 import tomllib
 from pathlib import Path
 
-_CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
+_CONSTANTS = {"None": "NULL", "True": "TRUE", "False": "FALSE", "nan": "NaN", "inf": "Inf"}
 _NA = object()  # the value of the name NA, which stands for itself
 #: The objects whose attributes messages name: R accesses them with "$".
 _OBJECTS = "ctx|dataset|fit|keras|layer|loss|model|optimizer|self|strategy|tf|tfds"
@@ -32,13 +32,17 @@ _CLASSES = {
 }
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 
+#: Text about rows in Python's numbers, and such a number: "rows 1, 2, ... of the batch, row 0 of a file".
+_COUNTED = re.compile(r"(.*)\(counted from 0\)")
+_ROW = re.compile(r"(?<=\brow )\d+|(?<![\w./-])\d+(?=(?:, (?:\d+|\.\.\.))* of the (?:batch|data)\b)")
+
 _PIECE = re.compile(
     rf"""
     pip\ install\ (?P<packages>(?:'[^']+'|"[^"]+"|[\w.-]+)(?:\ (?:'[^']+'|"[^"]+"|(?!or\b|and\b)[\w.-]+))*)
     | (?P<text>"(?:[^"\\]|\\.)*" | (?<!\w)'(?:[^'\\]|\\.)*'(?!\w))  # what is quoted stays as it is
     | with\ (?P<scope>[\w.]+\(\)):
     | \btfdistr\.(?=[a-z_]+\()
-    | \b(?P<constant>None|True|False)\b
+    | (?<![\w`.$])(?P<constant>None|True|False|(?:nan|inf)(?!\ ?=))\b
     | (?<![\w\-/?&.$])(?P<argument>[a-z]\w*)=(?![=\s,])
     | (?<![\w.$/])(?P<object>{_OBJECTS})(?P<attributes>(?:\.(?!keras\b)[A-Za-z]\w*)+)
     | (?<=\))(?P<method>\.)(?=[a-z_]+\()
@@ -61,6 +65,7 @@ def in_r(text: str) -> str:
         >>> print(in_r('Pass cluster=local_cluster(workers=2), or env={"A": "1"}.'))
         Pass cluster = local_cluster(workers = 2), or env = list(A = "1").
     """
+    text = _COUNTED.sub(_counted_from_one, text)
     whole = _collection(text, 0)
     if whole and whole[1] == len(text):
         return whole[0]
@@ -94,6 +99,11 @@ def in_r(text: str) -> str:
         else:
             parts.append(found["text"] or "")
     return "".join((*parts, text[at:]))
+
+
+def _counted_from_one(found: re.Match[str]) -> str:
+    """Return text about rows with R's numbers of these rows."""
+    return _ROW.sub(lambda number: str(int(number[0]) + 1), found[1]) + "(counted from 1)"
 
 
 def _part(found: re.Match[str]) -> str:

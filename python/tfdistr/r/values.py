@@ -125,6 +125,12 @@ _CONVERSIONS = {
     "POSIXt": "as.numeric(as.POSIXct()), which gives seconds since 1970",
     "difftime": 'as.numeric(units = "secs")',
     "AsIs": "unclass()",
+    "ts": "unclass()",
+    "table": "unclass()",
+    "data.frame": "tidyr::unpack(), which makes columns of it",
+    "list": "tidyr::unnest_wider() or unlist(), for example",
+    "raw": "as.integer(), and dim() for an array",
+    "complex": "Re() or Mod()",
     "Dataset": 'arrow::as_arrow_table(), or pass load_dataset("parquet", files = dataset$files)',
     "arrow_dplyr_query": "dplyr::compute()",
 }
@@ -172,21 +178,24 @@ def refuse_encoding(name: str, shown: str) -> NoReturn:
     )
 
 
-# What distributed_fit() has not as an argument, but as a part of one.
+# What functions have not as an argument, but as a part of one, or by another name.
 _ELSEWHERE = {
     "workers": "cluster=local_cluster(workers=2)",
     "communication": "strategy=multi_worker_mirrored(communication='ring')",
     "devices": "strategy=mirrored(devices=...)",
     "max_restarts": "failures=on_failure(max_restarts=3)",
     "step_timeout": "failures=on_failure(step_timeout=600)",
+    "validation_data": "validation_split=0.2",
+    "weights": "sample_weight=weights",
 }
 
 
 def refuse_unknown(function: str, name: str, known: Sequence[str]) -> NoReturn:
     """Refuse an argument that an R function has caught by its dots; ``known`` are those that it has."""
-    if function == "distributed_fit" and name in _ELSEWHERE:
+    elsewhere = _ELSEWHERE.get(name, "")
+    if elsewhere.partition("=")[0] in known:
         raise ArgumentError(
-            f"{function}() has no argument `{name}`.", received=name, fix=f"Pass {_ELSEWHERE[name]}."
+            f"{function}() has no argument `{name}`.", received=name, fix=f"Pass {elsewhere}."
         )
     longer = [one for one in known if one.startswith(name)]
     near = longer or difflib.get_close_matches(name, known, n=1)

@@ -111,8 +111,8 @@ class Replay:
         losses = [row for row in self.rows if row["loss"] is not None]
         if losses:
             most = sorted(losses, key=lambda row: (np.isfinite(row["loss"]), -abs(row["loss"])))[:_SHOWN]
-            shown = ", ".join(f"row {row['row']}: {_text(row['loss'])}" for row in most)
-            lines.append(f"  largest losses of single rows: {shown}")
+            shown = ", ".join(f"{_text(row['loss'])} of row {row['row']}" for row in most)
+            lines.append(f"  largest losses of single rows: {shown} (counted from 0)")
         for name in ("gradients", "updates"):
             largest = sorted(getattr(self, name), key=lambda row: (-row["nan"] - row["inf"], -row["norm"]))
             shown = ", ".join(f"{_weight(row)} {_text(row['norm'])}{_odd(row)}" for row in largest[:_SHOWN])

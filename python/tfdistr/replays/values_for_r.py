@@ -41,7 +41,7 @@ def bisect_for_r(
     """Return the parts of a bisection."""
     with open_kept(run_a) as a, open_kept(run_b) as b:
         found = bisect_kept(a, b, on_seed, **arguments)
-    differences = {name: list(map(str, pair)) for name, pair in found.differences.items()}
+    differences = {name: [in_r(str(value)) for value in pair] for name, pair in found.differences.items()}
     confirmed = None if found.confirmed is None else list(found.confirmed)
     return {
         **vars(found), "differences": differences, "confirmed": confirmed,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -13,6 +15,9 @@ from tfdistr.data.trees import replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job import Job
 from tfdistr.training.model_copies.given_model import callers_model
+
+#: TensorFlow's error of a loss that takes the numbers of classes.
+_NO_CLASS = re.compile(r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
 
 
 def check_given(job: Job) -> None:
@@ -57,21 +62,35 @@ def _check_inputs(model: keras.Model, x: object) -> None:
             not given and isinstance(getattr(model, "input", None), Mapping) and wanted != sorted(wanted)
         )
         fits = len(tf.nest.flatten(x)) == len(wanted) and not in_order
-    if fits:
-        return
     one = len(wanted) == 1
-    text = [name for name, part in x.items() if part.dtype == tf.string] if isinstance(x, Mapping) else []
+    text = [] if _takes_text(model) else _names_of_text(x)
+    if fits and not (one and text):
+        return
     received = _listed(sorted(given)) or f"{len(tf.nest.flatten(x))} arrays"
     fix = "Pass an array for each input, by its name."
     if one:
         fix = "Pass one array, or columns that have one number in each row."
     if one and text:
         fix = f"Convert the text in {_listed(text)} to numbers, or give the model an input for each column."
+    if fits:
+        received, fix = (
+            "text",
+            f"Convert the text in {_listed(text)} to numbers, or give the model an input of text.",
+        )
     raise ArgumentError(
         "`x` must have the inputs of the model.",
         received=f"{received}, where the model takes {'one array' if one else _listed(wanted)}",
         fix=fix,
     )
+
+
+def _takes_text(model: keras.Model) -> bool:
+    return model.built and any(part.dtype == "string" for part in getattr(model, "inputs", None) or [])
+
+
+def _names_of_text(x: object) -> list[str]:
+    parts = x if isinstance(x, Mapping) else {"x": x}
+    return [name for name, part in parts.items() if getattr(part, "dtype", None) == tf.string]
 
 
 def _inputs_of(model: keras.Model) -> list[Any] | None:
@@ -111,9 +130,25 @@ def check_labels(model: keras.Model, labels: object) -> None:
         raise ArgumentError(
             "The labels must be numbers: Keras casts them to the type of the model's outputs.",
             received="text as labels",
-            fix="Pass the numbers of the classes, from 0: in R a factor, as in `y = factor(y)`; in Python "
-            "`pandas.factorize(y)[0]`. Records need numbers as their `target`.",
+            fix="Pass the numbers of the classes, from 0, or in R a factor. "
+            "Records need numbers as their `target`.",
         )
+
+
+@contextlib.contextmanager
+def label_errors() -> Iterator[None]:
+    """Replace TensorFlow's error for a label that is no class of the model, which shows frames and no fix."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _NO_CLASS.search(error.message)
+        if found is None:
+            raise
+        raise ArgumentError(
+            "The labels must be the numbers of classes, from 0, for each of which the model has an output.",
+            received=f"the label {found[1]}, where the model has {found[2]} outputs",
+            fix="Count the classes from 0, and give the model an output for each, with or without examples.",
+        ) from error
 
 
 def _needs_numbers(model: keras.Model) -> bool:

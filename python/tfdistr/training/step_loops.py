@@ -41,6 +41,8 @@ class StepLoops:
             stack = tf.nest.map_structure(lambda part: tf.TensorSpec([None, *part.shape], part.dtype), spec)
             signature = [stack, tf.TensorSpec([], tf.float32)]
         self.over_stack = tf.function(self._over_stack, signature, autograph=False)
+        for loop in (self.over_iterator, self.over_stack):
+            tf_internals.traced_for_each_job(loop)
 
     def _over_stack(self, stack: object, rows: tf.Tensor) -> Any:
         count = tf.shape(tf.nest.flatten(stack)[0])[0]

@@ -12,12 +12,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdistr import tf_internals
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.data.order.shard import bounds
 from tfdistr.data.pipeline import stream
 from tfdistr.data.pipeline.file_examples import FileErrors
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.strategies.worker_strategy import WorkerStrategy
+from tfdistr.training.data_checks import label_errors
 from tfdistr.training.job import Job
 from tfdistr.training.job_data import Reader
 from tfdistr.training.loop import evaluate_model
@@ -54,11 +56,14 @@ def write_predictions(model: keras.Model, job: Job, folder: Path, workers: int =
 def predictions(model: keras.Model, batches: Iterator[object]) -> Iterator[object]:
     """Yield the outputs of a model for each batch."""
     model.make_predict_function()
+    predict = model.predict_function
+    if isinstance(predict, tf.types.experimental.PolymorphicFunction):
+        tf_internals.traced_for_each_job(predict)
     # XLA cannot take targets that are text, and Keras's step does not read targets.
     whole = type(model).predict_step is not keras.Model.predict_step
     for batch in batches:
         x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        outputs = model.predict_function([batch if whole else (x,)])
+        outputs = predict([batch if whole else (x,)])
         yield tf.nest.map_structure(_in_numpy, outputs)
         progress()
 
@@ -118,7 +123,7 @@ def run_task(
         preemption: Records SIGTERM, if there are checkpoints. After the call, it shows whether a SIGTERM came
             too late to be handled.
     """
-    with Watchdog(job.recovery.step_timeout, strategy), FileErrors().raised():
+    with Watchdog(job.recovery.step_timeout, strategy), FileErrors().raised(), label_errors():
         if job.task == "evaluate":
             return evaluate_job(job, strategy)
         if job.task == "predict":

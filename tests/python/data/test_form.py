@@ -75,6 +75,29 @@ def test_a_class_that_was_not_trained_is_refused():
     assert caught.value.received == "'fox', where the classes are 'cat', 'dog', 'owl'"
 
 
+@pytest.mark.parametrize(
+    ("names", "new"),
+    [(("4", "6", "8"), [4, 8]), (("1", "2"), [1.0, 2.0]), (("TRUE", "FALSE"), [True, False])],
+    ids=["numbers", "from 1", "logical"],
+)
+def test_numbers_that_may_be_classes_or_their_numbers_are_refused(names, new):
+    form = form_of(make_source(X[:2], Classes(np.array([0, 1]), names)))
+    with pytest.raises(ArgumentError) as caught:
+        later(form, X[:2], np.array(new))
+    assert caught.value.message == "`y` must say whether it has classes or their numbers, which differ."
+    assert caught.value.received.startswith(f"numbers or logical values, where the classes are '{names[0]}'")
+    assert caught.value.fix == "Pass the classes as text, or as a factor where the training had one."
+    _, found = later(form, X[:2], np.array(names[:2])[::-1])
+    assert found.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("FALSE", "TRUE"), ("no", "yes")])
+def test_numbers_of_classes_are_taken_where_no_class_is_another_number(names):
+    form = form_of(make_source(X[:2], Classes(np.array([0, 1]), names)))
+    _, found = later(form, X[:2], np.array([1, 0]))
+    assert found.tolist() == [1, 0]
+
+
 def test_a_factor_of_numbers_stands_for_these_numbers():
     form = form_of(make_source(X, np.array([0, 1, 2, 1])))
     _, found = later(form, X[:2], Classes(np.array([1, 0]), ("0", "2")))

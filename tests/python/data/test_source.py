@@ -29,6 +29,15 @@ def test_arrays_with_targets_and_weights():
     assert make_source(X, Y).examples == 4
 
 
+@pytest.mark.parametrize(
+    "weight", [["1", "2", "3", "4"], np.array(list("1234"), object)], ids=["text", "objects"]
+)
+def test_weights_are_numbers(weight):
+    with pytest.raises(ArgumentError, match="`sample_weight` must hold numbers") as caught:
+        make_source(X, Y, weight)
+    assert str(caught.value).splitlines()[1:] == ["Received: text", "Fix: Convert it to numbers."]
+
+
 def test_arrays_may_be_nested():
     (x, y) = parts({"image": X, "more": [X, (X, X)]}, {"a": Y})
     assert x["image"].shape == (4, 3)

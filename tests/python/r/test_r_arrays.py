@@ -18,7 +18,9 @@ from tfdistr.r.values import check_pyarrow, refuse_class, refuse_encoding, refus
         (["POSIXct", "POSIXt"], "as.numeric(as.POSIXct()), which gives seconds since 1970"),
         (["difftime"], 'as.numeric(units = "secs")'),
         (["AsIs"], "unclass()"),
-        (["table"], "as.numeric() or as.character(), for example"),
+        (["mts", "ts", "matrix"], "unclass()"),
+        (["table"], "unclass()"),
+        (["stars"], "as.numeric() or as.character(), for example"),
     ],
 )  # fmt: skip
 def test_an_object_of_a_class_is_refused_with_its_conversion(classes, fix):

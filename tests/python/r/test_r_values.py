@@ -120,3 +120,19 @@ def test_an_unknown_argument_of_an_r_function(name, fix):
     assert str(caught.value).splitlines() == [
         f"distributed_fit() has no argument `{name}`.", f"Received: {name}", f"Fix: {fix}",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("workers", "Pass cluster=local_cluster(workers=2)."),
+        ("validation_data", "Pass validation_split=0.2."),
+        ("weights", "Pass sample_weight=weights."),
+        ("max_restarts", "Correct the name."),  # the function has no `failures`
+    ],
+)
+def test_an_argument_that_is_a_part_of_another_or_has_another_name(name, fix):
+    known = ["cluster", "validation_split", "sample_weight", "loss_weights"]
+    with pytest.raises(ArgumentError) as caught:
+        refuse_unknown("tfdistr_mlp", name, known)
+    assert caught.value.fix.startswith(fix)

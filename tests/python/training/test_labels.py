@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfdistr
 from tfdistr.errors import ArgumentError
-from tfdistr.training.data_checks import check_data
+from tfdistr.training.data_checks import check_data, label_errors
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
 TEXT = np.array(["setosa", "virginica"] * 6)
@@ -59,11 +59,10 @@ def test_a_loss_of_compile_needs_numbers(loss):
         (compiled(OfText()), SPEC),
         (compiled("mse", OwnStep), SPEC),
         (compiled(None), SPEC),
-        (compiled("mse"), (SPEC[1], SPEC[0])),
         (compiled(None), SPEC[:1]),
-        (compiled(None), SPEC[1]),
+        (compiled(None), SPEC[0]),
     ],
-    ids=["own __call__", "own step", "no loss", "text as inputs", "no labels", "no tuple"],
+    ids=["own __call__", "own step", "no loss", "no labels", "no tuple"],
 )
 def test_all_else_is_no_matter_of_labels(model, spec):
     check_data(model, spec)
@@ -122,6 +121,36 @@ def test_inputs_are_those_of_the_model(inputs, x, received):
         with pytest.raises(ArgumentError, match="`x` must have the inputs of the model") as caught:
             check_data(model, (x, SPEC[0]))
         assert caught.value.received == received
+
+
+@pytest.mark.parametrize("x", [SPEC[1], {"kind": SPEC[1]}], ids=["array", "column"])
+def test_text_is_refused_where_a_model_takes_numbers(x):
+    with pytest.raises(ArgumentError, match="`x` must have the inputs of the model") as caught:
+        check_data(compiled("mse"), (x, SPEC[0]))
+    assert caught.value.received == "text, where the model takes one array"
+    name = "kind" if isinstance(x, dict) else "x"
+    assert caught.value.fix == f"Convert the text in '{name}' to numbers, or give the model an input of text."
+    text = keras.Input((1,), dtype="string", name="kind")
+    of_text = keras.Model(text, keras.layers.StringLookup(vocabulary=["a"])(text))
+    of_text.compile("sgd", "mse")
+    check_data(of_text, (x, SPEC[0]))
+
+
+@pytest.mark.parametrize("task", ["fit", "evaluate"])
+def test_a_label_that_is_no_class_is_named(task):
+    model = compiled("sparse_categorical_crossentropy", outputs=3)
+    data = {"x": X, "y": np.tile([0, 2], 6)}
+    if task == "evaluate":
+        model = tfdistr.distributed_fit(model, **data, seed=1, verbose=0)
+    data["y"][5] = 3
+    with pytest.raises(ArgumentError, match="The labels must be the numbers of classes, from 0") as caught:
+        tfdistr.distributed_fit(model, **data, verbose=0) if task == "fit" else model.evaluate(**data)
+    assert caught.value.received == "the label 3, where the model has 3 outputs"
+
+
+def test_other_errors_of_tensorflow_pass():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="another"), label_errors():
+        raise tf.errors.InvalidArgumentError(None, None, "another")
 
 
 class OwnCall(keras.Model):
