@@ -46,7 +46,7 @@ def check_working_directory() -> None:
         raise ArgumentError(
             "The working directory of this process must exist.",
             received="one that was removed",
-            fix="Change to a folder that exists: os.chdir(), in R setwd().",
+            fix="Change to a folder that exists.",
         ) from error
 
 

@@ -156,7 +156,8 @@ def refuse_missing(name: str, missing: int, length: int) -> NoReturn:
     raise ArgumentError(
         f"`{name}` must not have missing values.",
         received=f"{missing} missing of {length}",
-        fix="Remove these rows, or replace the values: by NaN for a loss that leaves them out.",
+        fix="Remove these rows, or replace the values: weights by 0, targets by NaN for a loss that leaves "
+        "them out.",
     )
 
 
