@@ -67,8 +67,9 @@ class Rerun:
 
     @property
     def is_finite(self) -> bool:
-        """Return whether the weights after the step are finite."""
-        return all(map(all_finite, self.weights(self.after).values()))
+        """Return whether the weights after the step are finite, those aside that were not before."""
+        before, after = self.weights(self.before), self.weights(self.after)
+        return all(all_finite(after[name]) or not all_finite(before[name]) for name in after)
 
     def weights(self, values: Sequence[Array]) -> dict[str, Array]:
         """Return the weights of the model among the values of its variables, by their paths."""

@@ -13,7 +13,7 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import Array
 from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.replays.comparison import array_difference, of_numbers, relative
-from tfdistr.replays.explain import tensors_of
+from tfdistr.replays.operations import tensors_of
 from tfdistr.replays.replay import RunAgain, result_of
 from tfdistr.replays.result import Replay
 
