@@ -41,6 +41,10 @@ def test_a_step_has_the_same_bits_from_the_nearest_checkpoint_on(run: Path, step
     assert "the largest difference from the trace is 0" in lines[1]
 
 
+def test_a_number_of_numpy_is_a_step(run: Path) -> None:
+    assert tfdistr.replay(run, np.int64(40), model, X, Y).step == 40
+
+
 def test_a_step_that_is_gone_from_the_trace_does_not_hinder_the_replay_of_others(
     run: Path, tmp_path: Path
 ) -> None:
@@ -165,6 +169,7 @@ def test_other_code_is_never_silent(run: Path) -> None:
     [
         ({"step": 49}, r"number of a step in the trace(?s:.*)49, where .* has the steps 1 to 48"),
         ({"step": 0}, "number of a step"),
+        ({"step": -1}, "number of a step"),
         ({"step": 2.5}, "number of a step"),
         ({"step": True}, "number of a step"),
         ({"step": "first"}, "number of a step"),
@@ -385,5 +390,13 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for name, message in (("none.py", "No such file"), ("empty.py", "without model() and data()")):
         assert command.run(["replay", str(run), str(tmp_path / name), "--step", "40"]) == 2
         assert message in capsys.readouterr().err
+    with_parts = tmp_path / "parts.py"
+    with_parts.write_text("from train import X, Y, model\ndef data():\n    return X, Y, None, (X, Y)\n")
+    assert command.run(["replay", str(run), str(with_parts), "--step", "40"]) == 2
+    assert "data() must return" in capsys.readouterr().err
+    beside = tmp_path / "beside.py"  # imports what lies beside it
+    beside.write_text("from train import data, model, X, Y\nvalidation_data = (X[:9], Y[:9])\n")
+    assert command.run(["replay", str(run), str(beside), "--step", "40"]) == 0
+    assert capsys.readouterr().out.startswith(f"Step 40 of {run}")
     assert command.run(["replay", str(run), str(script), "--step", "last"]) == 2
     assert "`step` must be the number" in capsys.readouterr().err
