@@ -45,7 +45,7 @@ class Cause:
 
 def explain(trace: Trace, made: Rerun) -> Cause:
     """Find the cause of a step that is not finite. The model gets the state from before the step."""
-    found = _odd_weights(made)
+    found = next((Cause("weights", name) for name in made.odd_weights(made.before)), None)
     if found is None:
         rows = _guilty_rows(made)
         found = _odd_inputs(made, rows) or _first_operation(made, rows)
@@ -57,17 +57,6 @@ def explain(trace: Trace, made: Rerun) -> Cause:
         *_of_steps(trace, made.steps[-1].step),
     ]
     return replace(found, lines=lines)
-
-
-def _odd_weights(made: Rerun) -> Cause | None:
-    """Return a weight that was not finite before the step. A constant may be infinite, such as a mask."""
-    trained = {weight.path for weight in made.model.trainable_variables}
-    after = made.weights(made.after)
-    for name, value in made.weights(made.before).items():
-        is_constant = name not in trained and value.tobytes() == after[name].tobytes()
-        if not all_finite(value) and not (is_constant and not np.isnan(value).any()):
-            return Cause("weights", name)
-    return None
 
 
 def _odd_inputs(made: Rerun, guilty: list[int] | None) -> Cause | None:
@@ -92,7 +81,7 @@ def _first_operation(made: Rerun, guilty: list[int] | None) -> Cause:
     by_rows = [one for place, one in _by_place(found).items() if rest and _odder(one, known.get(place))]
     first = next(iter([*by_rows, *(one for one in found if one.odd > one.before)]), None)
     if first is None:
-        return Cause("unknown")
+        return Cause("unknown", next(iter(made.odd_weights(made.after)), None))
     rows = guilty if first.where in ("forward", "backward") else None
     return Cause(first.where, first.layer, first.operation, rows, [first.reason] if first.reason else [])
 
@@ -160,7 +149,11 @@ def _words(found: Cause, made: Rerun) -> str:
         return f"The weight {found.layer} was not finite before the step."
     if found.where == "inputs":
         return f"The input {found.layer} has values that are not finite."
-    if found.where == "unknown" and all(map(all_finite, made.gradients.values())) and made.is_finite:
+    if found.where == "unknown" and made.steps[-1].is_finite:
+        return (
+            f"The step is finite, but the weight {found.layer} is not after it: a callback may have set it."
+        )
+    if found.where == "unknown" and all(map(all_finite, made.gradients.values())):
         return "The gradients are finite, but so large that the sum of their squares is not."
     if found.where == "unknown":
         return "All tensors are finite if the operations run one by one: the compiled step differs."

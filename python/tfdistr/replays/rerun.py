@@ -67,9 +67,21 @@ class Rerun:
 
     @property
     def is_finite(self) -> bool:
-        """Return whether the weights after the step are finite, those aside that were not before."""
+        """Return whether the weights after the step are finite."""
+        return not self.odd_weights(self.after)
+
+    def odd_weights(self, values: Sequence[Array]) -> list[str]:
+        """Return the weights that are not finite among the values. A constant may be infinite."""
+        trained = {weight.path for weight in self.model.trainable_variables}
         before, after = self.weights(self.before), self.weights(self.after)
-        return all(all_finite(after[name]) or not all_finite(before[name]) for name in after)
+        constant = {
+            name for name in before.keys() - trained if before[name].tobytes() == after[name].tobytes()
+        }
+        return [
+            name
+            for name, value in self.weights(values).items()
+            if not all_finite(value) and (name not in constant or np.isnan(value).any())
+        ]
 
     def weights(self, values: Sequence[Array]) -> dict[str, Array]:
         """Return the weights of the model among the values of its variables, by their paths."""

@@ -283,6 +283,31 @@ def test_a_weight_that_was_no_number_before_the_step(tmp_path: Path) -> None:
     assert (again.cause.where, again.cause.layer) == ("weights", "hidden/kernel")
 
 
+class BreaksRow(keras.callbacks.Callback):
+    """The last row of an embedding is no number after the third step."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 2:
+            rows = np.array(self.model.layers[0].embeddings)
+            rows[89] = np.nan
+            self.model.layers[0].embeddings.assign(rows)
+
+
+def test_a_weight_that_is_used_long_after_it_was_no_number(tmp_path: Path) -> None:
+    def make() -> keras.Model:
+        layers = [keras.layers.Embedding(90, 2, name="rows"), keras.layers.Flatten(), keras.layers.Dense(2)]
+        made = keras.Sequential([keras.Input((1,), dtype="int32"), *layers])
+        made.compile("sgd", FROM_LOGITS)
+        return made
+
+    x = np.arange(90, dtype="int32").reshape(90, 1)
+    train(tmp_path / "run", make, x, epochs=1, shuffle=False, callbacks=[BreaksRow()])
+    with pytest.warns(tfdistr.TfdistrWarning, match="BreaksRow"):
+        again = tfdistr.replay(tmp_path / "run", "nan", make, x, Y, callbacks=[BreaksRow()])
+    assert again.step == 3
+    assert "rows/embeddings is not after it: a callback may have set it." in again.cause.lines[0]
+
+
 def test_a_finite_step_has_no_cause(tmp_path: Path) -> None:
     train(tmp_path / "run", of(keras.ops.tanh), epochs=1)
     assert tfdistr.replay(tmp_path / "run", 3, of(keras.ops.tanh), X, Y).cause is None

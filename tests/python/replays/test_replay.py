@@ -110,6 +110,22 @@ def test_losses_gradients_and_updates_are_those_of_the_step(tmp_path: Path) -> N
             f"{r['layer']}/{r['weight']}")), rel=1e-6)  # fmt: skip
 
 
+def test_losses_of_rows_that_shares_have_normalized_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # as in a new process, which has chosen one thread
+
+    def make() -> keras.Model:
+        layers = [keras.layers.BatchNormalization(synchronized=True), keras.layers.Dense(2, "softmax")]
+        made = keras.Sequential([keras.Input((4,)), *layers])
+        made.compile("sgd", "sparse_categorical_crossentropy")
+        return made
+
+    train(tmp_path / "run", make, epochs=1, virtual_workers=2)
+    again = tfdistr.replay(tmp_path / "run", 5, make, X, Y)
+    assert np.mean([row["loss"] for row in again.rows]) == pytest.approx(again.loss, rel=1e-5)
+
+
 def test_its_tables_and_its_plot(run: Path, with_pandas: Any) -> None:
     again = tfdistr.replay(run, 40, model, X, Y)
     pytest.importorskip("matplotlib")
