@@ -170,6 +170,25 @@ def test_callbacks_that_change_the_training_run_and_others_do_not(tmp_path: Path
         tfdistr.replay(tmp_path / "run", 45, model, X, Y)
 
 
+class Once(keras.callbacks.Callback):
+    """Changes the learning rate once."""
+
+    done = False
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 5 and not self.done:
+            self.done = True
+            self.model.optimizer.learning_rate.assign(0.05)
+
+
+@pytest.mark.filterwarnings("ignore:The replay runs the callbacks of your own classes")
+def test_a_callback_with_a_state_is_as_new_in_each_replay(tmp_path: Path) -> None:
+    train(tmp_path / "run", plain, epochs=1, callbacks=lambda: [Once()])
+    once = Once()
+    for _ in range(2):
+        assert tfdistr.replay(tmp_path / "run", 8, plain, X, Y, callbacks=[once]).difference == 0.0
+
+
 def test_other_code_is_never_silent(run: Path) -> None:
     def other() -> keras.Model:
         made = model()
