@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -250,7 +251,11 @@ def rerun(
         )  # fmt: skip
     except _Reached:
         return _finished(result, recorded, trace)
-    raise ArgumentError(
+    raise _other_data(step)
+
+
+def _other_data(step: int) -> ArgumentError:
+    return ArgumentError(
         "A step of a run must be made again by the same data and callbacks.",
         received=f"a training that ends before step {step}",
         fix="Pass the `x` and the `callbacks` of the run.",
@@ -271,8 +276,13 @@ def _rows(reader: Reader, weigh: Callable[[Any], Any] | None, step: int) -> tupl
     if data.arrays is not None:
         batch = tf.nest.map_structure(tf.constant, data.arrays.batch(step - 1))
         indices = data.arrays.indices(step - 1)
-    else:
+    elif data.steps is not None:
         batch = next(iter(data.dataset))
+    else:  # the passes are not known before they are read, each by an iteration
+        passes = itertools.repeat(reader.training_data().dataset, step)
+        batch = next(itertools.islice(itertools.chain.from_iterable(passes), step - 1, None), None)
+        if batch is None:
+            raise _other_data(step)
     return weigh(batch) if weigh else batch, indices
 
 

@@ -381,6 +381,26 @@ def test_trainings_of_all_kinds(make: Any, given: Any, tmp_path: Path) -> None:
         assert tfdistr.replay(tmp_path / "run", step, make, **data).difference == 0.0
 
 
+def generated() -> Any:
+    return (Batches()[number] for number in range(12))
+
+
+@pytest.mark.parametrize("data", [unknown_size, generated])
+def test_the_rows_of_passes_of_unknown_length_are_those_that_the_step_read(data: Any, tmp_path: Path) -> None:
+    train(tmp_path / "run", plain, data, None, batch_size=None, epochs=2)
+    again = tfdistr.replay(tmp_path / "run", 15, plain, data)
+    np.testing.assert_array_equal(again.inputs[0], X[16:24])
+    assert np.mean([row["loss"] for row in again.rows]) == pytest.approx(again.loss, rel=1e-5)
+
+
+def test_a_generator_of_unknown_length_is_resumed_at_its_pass(tmp_path: Path) -> None:
+    given = {"x": generated, "y": None, "batch_size": None}
+    whole = train(tmp_path / "whole", plain, epochs=3, **given)
+    train(tmp_path / "run", plain, epochs=1, **given)
+    resumed = train(tmp_path / "run", plain, epochs=3, resume=True, **given)
+    assert resumed.history == whole.history
+
+
 def test_callbacks_that_need_a_validation_get_it(tmp_path: Path) -> None:
     def callbacks() -> list[Any]:
         return [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=10.0)]
