@@ -124,10 +124,10 @@ def training_data(
 ) -> WorkerData:
     """Return this worker's batches, from the first step of the training on."""
     if manager and manager.found:
-        data = reader.training_data(manager.first_step)
-        if isinstance(data.made, FedBatches) and data.steps is None and not manager.start.step:
-            data.made.skip_passes()
-        return data
+        found = reader.training_data(manager.first_step)
+        if isinstance(found.made, FedBatches) and found.steps is None and not manager.start.step:
+            found.made.skip_passes()
+        return found
     data = None if job.steps_per_epoch else reader.training_data(of_known_size=of_known_size)
     # If the number of steps is unknown, the data begins with its first pass.
     first = job.initial_epoch * (job.steps_per_epoch or (data.steps if data else None) or 0)
