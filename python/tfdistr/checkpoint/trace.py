@@ -58,8 +58,8 @@ class TracedStep:
 
     @property
     def is_finite(self) -> bool:
-        """Return whether all its numbers are finite, those of a skipped step aside."""
-        return self.skipped or all(math.isfinite(n) for n in (self.loss, *self.norms) if n is not None)
+        """Return whether all its numbers are finite. A skipped step has no norms."""
+        return all(math.isfinite(n) for n in (self.loss, *self.norms) if n is not None)
 
 
 @dataclass(frozen=True)

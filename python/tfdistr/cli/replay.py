@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import runpy
+import sys
+from pathlib import Path
 from typing import Any
 
 from tfdistr.errors import ArgumentError
 
 TEXT = """\
 Make a step of a run again, in this process, and show its rows, losses, gradients and updates. The script
-defines the functions of the run: `model()`, and `data()`, which returns x or (x, y). It may define
-`callbacks()`. Its code below `if __name__ == "__main__":` does not run.
+defines the functions of the run: `model()`, and `data()`, which returns x, (x, y) or (x, y, sample_weight).
+It may define `callbacks()` and `validation_data()`. Its code below `if __name__ == "__main__":` does not run.
 
   tfdistr replay my_run train.py --step 41233
   tfdistr replay s3://bucket/run train.py --step nan     # the first step that is not finite
 """
 
-
+#: What data() of a script returns.
+_PARTS = ("x", "y", "sample_weight")
 #: The description of ``tfdistr verify``.
 TEXT_OF_VERIFY = """\
 Check that the kept files of a run are those of its training: that its checkpoints chain, and that the steps
@@ -70,12 +73,23 @@ def _of_run(script: str) -> dict[str, Any]:
     """Return the model function, the data and the callbacks that a script defines."""
     defined = _functions(script)
     data = defined["data"]()
-    x, *more = data if isinstance(data, tuple) else (data,)
-    parts = dict(zip(("y", "sample_weight"), more, strict=False))
-    return {"model": defined["model"], "x": x, **parts, "callbacks": defined.get("callbacks")}
+    given = data if isinstance(data, tuple) else (data,)
+    if not 1 <= len(given) <= len(_PARTS):
+        raise ArgumentError(
+            "data() must return x, (x, y) or (x, y, sample_weight).",
+            received=f"a tuple of {len(given)} parts",
+            fix="Return validation data from a function validation_data().",
+        )
+    validation = defined.get("validation_data")
+    return {
+        "model": defined["model"], **dict(zip(_PARTS, given, strict=False)),
+        "validation_data": validation() if callable(validation) else validation,
+        "callbacks": defined.get("callbacks"),
+    }  # fmt: skip
 
 
 def _functions(script: str) -> dict[str, Any]:
+    sys.path.insert(0, str(Path(script).parent))  # for the modules beside it, as Python does
     try:
         defined = runpy.run_path(script, run_name="tfdistr_replay")
     except OSError as error:

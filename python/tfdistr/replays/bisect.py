@@ -11,7 +11,14 @@ import keras
 
 from tfdistr.checkpoint.chain import is_first, read_chain
 from tfdistr.errors import ArgumentError
-from tfdistr.replays.comparison import ROUNDING, difference, first_difference, of_numbers, relative
+from tfdistr.replays.comparison import (
+    ROUNDING,
+    difference,
+    first_difference,
+    first_that,
+    of_numbers,
+    relative,
+)
 from tfdistr.replays.explain import of_rows
 from tfdistr.replays.kept_run import KeptRun, open_kept
 from tfdistr.replays.replay import RunAgain, no_r
@@ -221,21 +228,16 @@ def bisect_kept(
 
 def _earlier(found: Bisection, a: RunAgain, b: RunAgain) -> Bisection:
     """Find the step after which weights differ, which the numbers of its trace may not show, by halving."""
-    first, apart, size = max(_first_kept(a.kept), _first_kept(b.kept)), found.step, 1
-    assert apart is not None
+    first = max(_first_kept(a.kept), _first_kept(b.kept))
+    assert found.step is not None
 
     def weights_differ(step: int) -> bool:
         return not same_weights(a.replay(step), b.replay(step), found.tolerance)
 
-    if first >= apart:
+    if first >= found.step:
         return found
-    while apart > first and weights_differ(max(first, apart - size)):  # mostly the step before is the one
-        apart, size = max(first, apart - size), 2 * size
-    same = max(first, apart - size)
-    while apart - same > 1:
-        middle = (same + apart) // 2
-        same, apart = (same, middle) if weights_differ(middle) else (middle, apart)
-    for step in dict.fromkeys((same, apart)):
+    apart = first_that(weights_differ, first, found.step)
+    for step in dict.fromkeys((max(first, apart - 1), apart)):
         made = _compared(replace(found, step=step), a, b)
         if made.tensor is not None:
             return made

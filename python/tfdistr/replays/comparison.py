@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -40,6 +40,21 @@ def first_difference(
     """Return the first step of both whose numbers differ by more than ``tolerance``; None if none does."""
     common = sorted(set(one) & set(other))
     return next((step for step in common if difference(one[step], other[step]) > tolerance), None)
+
+
+def first_that(holds: Callable[[int], bool], first: int, last: int) -> int:
+    """Return the first step that ``holds``, by halving. It holds for ``last``, and for all after the first.
+
+    The steps just before the last one are tried first.
+    """
+    size = 1
+    while last > first and holds(max(first, last - size)):
+        last, size = max(first, last - size), 2 * size
+    before = max(first, last - size)
+    while last - before > 1:
+        middle = (before + last) // 2
+        before, last = (before, middle) if holds(middle) else (middle, last)
+    return last
 
 
 def largest_difference(made: Iterable[TracedStep], traced: Mapping[int, TracedStep]) -> float:

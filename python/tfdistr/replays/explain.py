@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -13,15 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.folder import Array
 from tfdistr.checkpoint.trace import Trace
 from tfdistr.checkpoint.variables import all_finite
+from tfdistr.replays.operations import OddOperation, Watch, is_finite_tensor, make_step, odd_operations
 from tfdistr.replays.rerun import Rerun
-from tfdistr.replays.tables import alone, chosen, cut
-from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
+from tfdistr.replays.tables import chosen, cut
 from tfdistr.strategies.exact.loss_weighting import count_examples
 from tfdistr.strategies.exact.row_wise import unproved_parts
-from tfdistr.training.step_blocks import extended_of
 
 _SHOWN = 5
 
@@ -46,184 +43,61 @@ class Cause:
     lines: list[str] = field(default_factory=list)
 
 
-@dataclass
-class _Watch:
-    """The operations of an eager step, until one computes a number that is not finite from finite ones."""
-
-    layers: list[str] = field(default_factory=list)
-    phase: str = "forward"
-    of_tensor: dict[int, str] = field(default_factory=dict)
-    kept: list[Any] = field(default_factory=list)  # otherwise another tensor could get the same id
-    found: Cause | None = None
-    refusing: str | None = None  # the layer in which an operation raised an error
-    outputs: list[tuple[str, Any]] = field(default_factory=list)  # of the layers, in the order of their calls
-
-    def see(self, operation: str, inputs: Sequence[object], outputs: Sequence[object]) -> None:
-        known = [self.of_tensor[id(tensor)] for tensor in inputs if id(tensor) in self.of_tensor]
-        layer = self.layers[-1] if self.layers else (known[0] if known and self.phase != "forward" else None)
-        if self.phase == "forward" and self.layers:
-            self.kept += outputs
-            self.of_tensor |= {id(tensor): self.layers[-1] for tensor in outputs}
-        given = [tensor for tensor in inputs if _is_float(tensor)]
-        if self.found is None and given and all(map(_is_finite, given)) and not all(map(_is_finite, outputs)):
-            self.found = Cause(self.phase, layer, operation)
-
-
-def _is_float(tensor: object) -> bool:
-    return isinstance(tensor, tf.Tensor) and tensor.dtype.is_floating
-
-
-def _is_finite(tensor: object) -> bool:
-    return not _is_float(tensor) or bool(np.isfinite(np.asarray(tensor, np.float64)).all())
-
-
 def explain(trace: Trace, made: Rerun) -> Cause:
     """Find the cause of a step that is not finite. The model gets the state from before the step."""
-    step = made.steps[-1].step
-    found = _odd_weights(made) or _odd_inputs(made) or _first_operation(made)
-    rows = found.rows
-    if found.where in ("forward", "backward"):
+    found = next((Cause("weights", name) for name in made.odd_weights(made.before)), None)
+    if found is None:
         rows = _guilty_rows(made)
+        found = _odd_inputs(made, rows) or _first_operation(made, rows)
     made.rewind()
-    lines = [_words(found), *found.lines, *_of_rows(made, found.where, rows), *_of_steps(trace, step)]
-    return Cause(found.where, found.layer, found.operation, rows, lines)
+    lines = [
+        _words(found, made),
+        *found.lines,
+        *_of_rows(made, found),
+        *_of_steps(trace, made.steps[-1].step),
+    ]
+    return replace(found, lines=lines)
 
 
-def _odd_weights(made: Rerun) -> Cause | None:
-    weights = made.weights(made.before)
-    return next((Cause("weights", name) for name in weights if not all_finite(weights[name])), None)
-
-
-def _odd_inputs(made: Rerun) -> Cause | None:
+def _odd_inputs(made: Rerun, guilty: list[int] | None) -> Cause | None:
+    """Return an input with values that are not finite, if they are in rows that cause it."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(made.batch)
     for name, part in (("x", x), ("y", y), ("sample_weight", weights)):
         for path, tensor in keras.tree.flatten_with_path(part):
-            if isinstance(tensor, tf.Tensor) and not _is_finite(tensor):
+            if isinstance(tensor, tf.Tensor) and not is_finite_tensor(tensor):
                 axes = tuple(range(1, tensor.shape.rank))
-                odd = ~np.isfinite(np.asarray(tensor, np.float64)).all(axis=axes)
-                return Cause("inputs", "/".join(map(str, (name, *path))), rows=np.flatnonzero(odd).tolist())
+                odd = np.flatnonzero(~np.isfinite(np.asarray(tensor, np.float64)).all(axis=axes)).tolist()
+                rows = odd if guilty is None else [row for row in odd if row in guilty]
+                if rows:
+                    return Cause("inputs", "/".join(map(str, (name, *path))), rows=rows)
     return None
 
 
-def _first_operation(made: Rerun) -> Cause:
-    watch = _Watch()
-    with _in_layers(watch, made.model), tf_internals.on_eager_operation(watch.see):
-        try:
-            _step(made, made.batch, watch, apply=True)
-        except tf.errors.InvalidArgumentError as error:
-            return watch.found or _refused(watch, error)
-    return watch.found or Cause("unknown")
+def _first_operation(made: Rerun, guilty: list[int] | None) -> Cause:
+    """Return the first operation that is odder than without the guilty rows, or than its inputs."""
+    found = odd_operations(made, made.batch)
+    rest = [row for row in range(int(count_examples(made.batch))) if row not in guilty] if guilty else []
+    known = _by_place(odd_operations(made, chosen(made.batch, rest))) if rest else {}
+    by_rows = [one for place, one in _by_place(found).items() if rest and _odder(one, known.get(place))]
+    first = next(iter([*by_rows, *(one for one in found if one.odd > one.before)]), None)
+    if first is None:
+        return Cause("unknown", next(iter(made.odd_weights(made.after)), None))
+    rows = guilty if first.where in ("forward", "backward") else None
+    return Cause(first.where, first.layer, first.operation, rows, [first.reason] if first.reason else [])
 
 
-@contextlib.contextmanager
-def _in_layers(watch: _Watch, model: keras.Model) -> Iterator[None]:
-    """Tell a watch which layer computes, within the context."""
-    with contextlib.ExitStack() as stack:
-        for part in _parts(model):
-            call = _within_layer(watch, part.name, part.call)
-            stack.enter_context(tf_internals.overridden(part, "call", call))
-        yield
+def _by_place(found: list[OddOperation]) -> dict[Any, OddOperation]:
+    """Return operations by their phase, layer and type, and their number among those that are alike."""
+    count, places = Counter[Any](), {}
+    for one in found:
+        alike = (one.where, one.layer, one.operation)
+        count[alike] += 1
+        places[(*alike, count[alike])] = one
+    return places
 
 
-def tensors_of(made: Rerun) -> list[tuple[str, Array]]:
-    """Return the outputs of the layers of a step that runs uncompiled, then its losses and gradients."""
-    watch, found = _Watch(), list[Any]()
-    with _in_layers(watch, made.model), contextlib.suppress(tf.errors.InvalidArgumentError):
-        found = _step(made, made.batch, watch, apply=False)
-    named = [*watch.outputs, *(("", tensor) for tensor in found)]
-    return [(name, np.asarray(tensor)) for name, tensor in named if isinstance(tensor, tf.Tensor)]
-
-
-def _refused(watch: _Watch, error: tf.errors.InvalidArgumentError) -> Cause:
-    """Return the cause of an operation that raises an error alone, and gives NaN if XLA compiles it."""
-    operation = _OPERATION.search(error.message)
-    text = _PLACES.sub("", error.message).strip()
-    return Cause("forward", watch.refusing, operation[1] if operation else None, lines=[text])
-
-
-#: The operation that an error names, and what the message has besides the reason.
-_OPERATION = re.compile(r"\[Op:(\w+)\]")
-_PLACES = re.compile(r"\{\{.*?\}\} |\[Op:.*", re.DOTALL)
-
-
-def _parts(model: keras.Model) -> list[Any]:
-    """Return the layers of a model, and the operations of functional models, such as ``keras.ops.log``."""
-    layers = tf_internals.all_layers(model)
-    operations = [part for each in (model, *layers) for part in getattr(each, "operations", ())]
-    return list({id(part): part for part in (*layers, *operations)}.values())
-
-
-def _within_layer(watch: _Watch, name: str, own: Callable[..., object]) -> Callable[..., Any]:
-    def call(*args: object, **kwargs: object) -> Any:
-        watch.layers.append(name)
-        try:
-            outputs = own(*args, **kwargs)
-            watch.outputs += [(name, output) for output in tf.nest.flatten(outputs)]
-            return outputs
-        except tf.errors.InvalidArgumentError:
-            watch.refusing = watch.refusing or name
-            raise
-        finally:
-            watch.layers.pop()
-
-    return call
-
-
-def _step(made: Rerun, batch: object, watch: _Watch, *, apply: bool) -> list[Any]:
-    """Make the step of a model on some rows, one operation after the other; return losses and gradients."""
-    made.rewind()
-    model, found = made.model, list[Any]()
-    extended = extended_of(model)
-    known = tf_internals.keras_step(model.train_step)
-    step = known[1] if known else model.train_step
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(alone(model))
-        if extended is not None:
-            stack.enter_context(ReplicaStep(NoPeers(), None, 0, 1).entered())
-        gradient = _noting_loss(found, _in_phase(watch, "backward", tf.GradientTape.gradient))
-        stack.enter_context(tf_internals.overridden(tf.GradientTape, "gradient", gradient))
-        for optimizer in tf_internals.optimizers_of(model):
-            own = _in_phase(watch, "update", _alone(optimizer)) if apply else (lambda *given, **named: None)
-            stack.enter_context(tf_internals.overridden(optimizer, "apply", _noting(found, own)))
-        step(batch)
-    return found
-
-
-def _alone(optimizer: keras.optimizers.Optimizer) -> Callable[..., Any]:
-    """Return the ``apply`` of an optimizer that has no other replicas."""
-    own = optimizer.apply
-
-    def apply(grads: Sequence[object], trainable_variables: object = None) -> Any:
-        return tf_internals.apply_sums(optimizer, own, grads, trainable_variables)
-
-    return apply
-
-
-def _noting_loss(into: list[Any], own: Callable[..., object]) -> Callable[..., Any]:
-    def gradient(tape: tf.GradientTape, target: object, *args: object, **kwargs: object) -> Any:
-        into.extend(tf.nest.flatten(target))
-        return own(tape, target, *args, **kwargs)
-
-    return gradient
-
-
-def _noting(into: list[Any], own: Callable[..., object]) -> Callable[..., Any]:
-    def apply(grads: Sequence[object], *args: object, **kwargs: object) -> Any:
-        into.extend(tf.convert_to_tensor(grad) for grad in grads if grad is not None)
-        return own(grads, *args, **kwargs)
-
-    return apply
-
-
-def _in_phase(watch: _Watch, phase: str, own: Callable[..., object]) -> Callable[..., Any]:
-    def call(*args: object, **kwargs: object) -> Any:
-        watch.phase, before = phase, watch.phase
-        try:
-            return own(*args, **kwargs)
-        finally:
-            watch.phase = before
-
-    return call
+def _odder(one: OddOperation, other: OddOperation | None) -> bool:
+    return other is None or one.odd > other.odd
 
 
 def _guilty_rows(made: Rerun) -> list[int] | None:
@@ -265,33 +139,43 @@ def _guilty_among_others(made: Rerun, found: list[int], count: int) -> list[int]
 
 def _makes_finite_step(made: Rerun, batch: object) -> bool:
     try:
-        return all(map(_is_finite, _step(made, batch, _Watch(), apply=False)))
+        return all(map(is_finite_tensor, make_step(made, batch, Watch(), apply=False)))
     except tf.errors.InvalidArgumentError:
         return False
 
 
-def _words(found: Cause) -> str:
+def _words(found: Cause, made: Rerun) -> str:
     if found.where == "weights":
-        return f"The weight {found.layer} was not finite before the step: look at an earlier step."
+        return f"The weight {found.layer} was not finite before the step."
     if found.where == "inputs":
         return f"The input {found.layer} has values that are not finite."
+    if found.where == "unknown" and made.steps[-1].is_finite:
+        return (
+            f"The step is finite, but the weight {found.layer} is not after it: a callback may have set it."
+        )
+    if found.where == "unknown" and all(map(all_finite, made.gradients.values())):
+        return "The gradients are finite, but so large that the sum of their squares is not."
     if found.where == "unknown":
         return "All tensors are finite if the operations run one by one: the compiled step differs."
-    place = "the loss" if found.layer is None else f"the layer {found.layer!r}"
+    kind = "model" if found.layer == made.model.name else "layer"
+    place = "the loss" if found.layer is None else f"the {kind} {found.layer!r}"
     where = {"forward": "in the forward pass", "backward": "in the backward pass", "update": "in the update"}
     if found.where == "update":
         place = "the optimizer"
     return f"The first tensor that is not finite: {found.operation} of {place}, {where[found.where]}."
 
 
-def _of_rows(made: Rerun, where: str, rows: list[int] | None) -> list[str]:
-    if where in ("weights", "unknown", "update"):
+def _of_rows(made: Rerun, found: Cause) -> list[str]:
+    if found.where in ("weights", "unknown", "update"):
         return []
+    rows = found.rows
     if rows is None:
-        return ["The rows of the batch are not independent: the whole batch causes it."]
+        return ["No single rows can be named: the whole batch causes it."]
+    if 1 < len(rows) == int(count_examples(made.batch)):
+        return ["Each row of the batch causes it alone."]
     indices = None if made.indices is None else [made.indices[row] for row in rows]
-    found = of_rows(rows, indices, [made.places[row] for row in rows] if made.places else [])
-    return [f"Caused by row{'s' * (len(rows) > 1)} {found}."]
+    named = of_rows(rows, indices, [made.places[row] for row in rows] if made.places else [])
+    return [f"Caused by row{'s' * (len(rows) > 1)} {named}."]
 
 
 def of_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -110,8 +111,9 @@ def check_emulation(model: keras.Model, strategy: WorkerStrategy, shares: int) -
 
 
 def callbacks_of(job: Job) -> list[keras.callbacks.Callback]:
-    """Return the callbacks that may change the training. Those that write, or run on the chief, are left out.
+    """Return copies of the callbacks that may change the training, as a step may be made again several times.
 
+    Those that write, or run on the chief, are left out.
     A callback of the user's own class runs, and a warning names it.
     """
     found = [each for each in split_callbacks(job)[0] if not runs_on_chief_only(each)]
@@ -121,7 +123,7 @@ def callbacks_of(job: Job) -> list[keras.callbacks.Callback]:
             "The replay runs the callbacks of your own classes, as they may change the training: %s. Mark "
             "those that only write with chief_only().", ", ".join(own),
         )  # fmt: skip
-    return found
+    return [copy.copy(each) for each in found]
 
 
 _KNOWN = ("keras", "tfdistr")

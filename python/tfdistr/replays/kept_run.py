@@ -19,7 +19,7 @@ from tfdistr.checkpoint.stored_documents import StoredDocuments
 from tfdistr.checkpoint.trace import TRACE, Trace, read_trace
 from tfdistr.errors import ArgumentError
 from tfdistr.schemas import read
-from tfdistr.utils.arguments import check_optional_path
+from tfdistr.utils.arguments import check_optional_path, whole_number
 
 #: The strategies whose steps one process can make again.
 _STRATEGIES = ("multi_worker_mirrored", "one_device", "model_parallel")
@@ -56,7 +56,7 @@ class KeptRun:
     def check_step(self, step: Any) -> int:
         """Return the number of a step that the trace has; "nan" is the first one that is not finite."""
         traced = sorted(self.trace.steps)
-        if step == "nan":
+        if isinstance(step, str) and step == "nan":
             bad = [number for number in traced if not self.trace.steps[number].is_finite]
             if not bad:
                 raise ArgumentError(
@@ -65,14 +65,14 @@ class KeptRun:
                     fix=f"Pass the number of a step, such as step={traced[-1]}.",
                 )
             return bad[0]
-        whole = isinstance(step, int | float) and not isinstance(step, bool) and float(step).is_integer()
-        if not whole or int(step) not in self.trace.steps:
+        number = whole_number(step)
+        if number is None or number not in self.trace.steps:
             raise ArgumentError(
                 '`step` must be the number of a step in the trace of the run, or "nan".',
                 received=f"{step!r}, where {self.place} has the steps {traced[0]} to {traced[-1]}",
                 fix=f"Pass step={traced[-1]}, for example.",
             )
-        return int(step)
+        return number
 
 
 @contextlib.contextmanager

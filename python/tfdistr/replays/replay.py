@@ -16,7 +16,7 @@ from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.checkpoint.variables import other_model
 from tfdistr.errors import ArgumentError
 from tfdistr.r.values import seed_of_r
-from tfdistr.replays.comparison import ROUNDING, first_difference, largest_difference
+from tfdistr.replays.comparison import ROUNDING, first_difference, first_that, largest_difference
 from tfdistr.replays.explain import explain
 from tfdistr.replays.job_of_run import callbacks_of, check_callbacks, check_emulation, job_of, strategy_of
 from tfdistr.replays.kept_run import KeptRun, open_kept
@@ -155,12 +155,11 @@ def replay_step(run: RunAgain, step: int | str) -> Replay:
     """Make a step again. For "nan", it may be an earlier one: its update has made weights not finite."""
     number = run.kept.check_step(step)
     found = run.replay(number)
-    while step == "nan" and found.cause and found.cause.where == "weights":
-        number -= 1
-        if number not in run.kept.trace.steps:
-            break
-        found = run.replay(number)
-    return found
+    first = min(run.kept.trace.steps)
+    of_weights = found.cause is not None and found.cause.where == "weights"
+    if step != "nan" or not of_weights or number == first:
+        return found
+    return run.replay(first_that(lambda step: run.replay(step).cause is not None, first, number - 1))
 
 
 def _warn_of_difference(run: KeptRun, made: Rerun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,7 +69,20 @@ class Rerun:
     @property
     def is_finite(self) -> bool:
         """Return whether the weights after the step are finite."""
-        return all(map(all_finite, self.weights(self.after).values()))
+        return not self.odd_weights(self.after)
+
+    def odd_weights(self, values: Sequence[Array]) -> list[str]:
+        """Return the weights that are not finite among the values. A constant may be infinite."""
+        trained = {weight.path for weight in self.model.trainable_variables}
+        before, after = self.weights(self.before), self.weights(self.after)
+        constant = {
+            name for name in before.keys() - trained if before[name].tobytes() == after[name].tobytes()
+        }
+        return [
+            name
+            for name, value in self.weights(values).items()
+            if not all_finite(value) and (name not in constant or np.isnan(value).any())
+        ]
 
     def weights(self, values: Sequence[Array]) -> dict[str, Array]:
         """Return the weights of the model among the values of its variables, by their paths."""
@@ -237,7 +251,11 @@ def rerun(
         )  # fmt: skip
     except _Reached:
         return _finished(result, recorded, trace)
-    raise ArgumentError(
+    raise _other_data(step)
+
+
+def _other_data(step: int) -> ArgumentError:
+    return ArgumentError(
         "A step of a run must be made again by the same data and callbacks.",
         received=f"a training that ends before step {step}",
         fix="Pass the `x` and the `callbacks` of the run.",
@@ -258,8 +276,13 @@ def _rows(reader: Reader, weigh: Callable[[Any], Any] | None, step: int) -> tupl
     if data.arrays is not None:
         batch = tf.nest.map_structure(tf.constant, data.arrays.batch(step - 1))
         indices = data.arrays.indices(step - 1)
-    else:
+    elif data.steps is not None:
         batch = next(iter(data.dataset))
+    else:  # the passes are not known before they are read, each by an iteration
+        passes = itertools.repeat(reader.training_data().dataset, step)
+        batch = next(itertools.islice(itertools.chain.from_iterable(passes), step - 1, None), None)
+        if batch is None:
+            raise _other_data(step)
     return weigh(batch) if weigh else batch, indices
 
 

@@ -13,7 +13,7 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.folder import Array
 from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.replays.comparison import array_difference, of_numbers, relative
-from tfdistr.replays.explain import tensors_of
+from tfdistr.replays.operations import tensors_of
 from tfdistr.replays.replay import RunAgain, result_of
 from tfdistr.replays.result import Replay
 
@@ -72,6 +72,7 @@ def parts(one: StepAgain, other: StepAgain) -> Iterator[Part]:
             yield Part(
                 "outputs", f"an output of the layer {layer}", array_difference(left, right), layer=layer
             )
+    yield Part("gradients", "the loss", relative(a.loss, b.loss))
     for one_row, other_row in zip(reversed(a.gradients), reversed(b.gradients), strict=False):
         by = relative(one_row["norm"], other_row["norm"])
         yield Part("gradients", f"the gradient of {one_row['layer']}/{one_row['weight']}", by)

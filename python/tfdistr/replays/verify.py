@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tfdistr import tf_internals
 from tfdistr.checkpoint.chain import is_first, read_chain
 from tfdistr.checkpoint.folder import Checkpoint, read
 from tfdistr.checkpoint.variables import parts_of
@@ -247,7 +248,7 @@ def _recomputed(
         for step in range(interval.first_step, last + 1)
     }
     by |= {step: math.inf for step in again if step > last}  # the position is not that of this step
-    by[last] = max(by[last], _difference_of_state(made, saved))
+    by[last] = max(by[last], _difference_of_state(made, saved, run.kept.exactly is None))
     differing = [step for step, each in by.items() if each > allowed]
     return replace(
         interval, recomputed=True, agrees=not differing, difference=max(by.values()),
@@ -255,15 +256,23 @@ def _recomputed(
     )  # fmt: skip
 
 
-def _difference_of_state(made: Rerun, saved: Checkpoint) -> float:
-    """Return the largest difference of the variables from those of a checkpoint, metrics aside."""
+def _difference_of_state(made: Rerun, saved: Checkpoint, own_state: bool) -> float:
+    """Return the largest difference of the variables from those of a checkpoint, metrics aside.
+
+    Args:
+        own_state: Whether each worker may have had random numbers and averages of its own, which the rerun
+            has not.
+    """
     metrics = {variable.path for variable in made.model.metrics_variables}
+    common = {variable.path for variable in made.model.trainable_variables}
+    common |= {v.path for each in tf_internals.optimizers_of(made.model) for v in each.variables}
     parts = parts_of(dict(saved.arrays), 0, 1, saved.notes["workers"])
     if len(parts) < len(made.after):
         return math.inf
     found = 0.0
     for variable, value, part in zip(made.variables, made.after, parts, strict=False):
-        if variable.name not in metrics:
+        is_own = own_state and not part.alike and variable.name not in common
+        if variable.name not in metrics and not is_own:
             for own in (part.own, *(() if part.left is None else part.left)):
                 same = own.tobytes() == value.tobytes()  # -0.0 and 0.0 are not, but have no difference
                 found = max(found, array_difference(value, own), 0.0 if same else sys.float_info.min)

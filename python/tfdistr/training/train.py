@@ -15,6 +15,7 @@ from tfdistr.checkpoint.folder import CheckpointFolder, checkpoints
 from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.collectives.comparison import agree, describe_parts, parts_of_run, versions
+from tfdistr.data.pipeline.fed_batches import FedBatches
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError
@@ -123,7 +124,10 @@ def training_data(
 ) -> WorkerData:
     """Return this worker's batches, from the first step of the training on."""
     if manager and manager.found:
-        return reader.training_data(manager.first_step)
+        found = reader.training_data(manager.first_step)
+        if isinstance(found.made, FedBatches) and found.steps is None and not manager.start.step:
+            found.made.skip_passes()
+        return found
     data = None if job.steps_per_epoch else reader.training_data(of_known_size=of_known_size)
     # If the number of steps is unknown, the data begins with its first pass.
     first = job.initial_epoch * (job.steps_per_epoch or (data.steps if data else None) or 0)

@@ -22,12 +22,8 @@ GRADIENT_DTYPES = ("float32", "bfloat16")
 
 def check_int(name: str, value: Any, *, minimum: int = 1, maximum: float = math.inf) -> int:
     """Return ``value`` as an int, if it is a whole number within the limits (2.0 is valid, True is not)."""
-    try:
-        number = int(value)
-        valid = not isinstance(value, bool | str) and number == value and minimum <= number <= maximum
-    except (TypeError, ValueError, OverflowError):
-        valid = False
-    if not valid:
+    number = whole_number(value)
+    if number is None or not minimum <= number <= maximum:
         limits = f"of at least {minimum}" if maximum == math.inf else f"from {minimum} to {maximum}"
         raise ArgumentError(
             f"`{name}` must be a whole number {limits}.",
@@ -35,6 +31,15 @@ def check_int(name: str, value: Any, *, minimum: int = 1, maximum: float = math.
             fix=f"Pass {name}={max(minimum, 1)}, for example.",
         )
     return number
+
+
+def whole_number(value: Any) -> int | None:
+    """Return a number as an int, if it is whole (2.0 is, True is not); otherwise None."""
+    try:
+        number = int(value)
+        return number if not isinstance(value, bool | str) and number == value else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def check_optional_int(name: str, value: object, *, minimum: int = 1) -> int | None:

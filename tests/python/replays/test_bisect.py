@@ -238,14 +238,21 @@ def test_callbacks_of_one_run(run: Path, tmp_path: Path) -> None:
     assert (found.step, found.confirmed, found.reason) == (13, (True, True), "learning rate")
 
 
-def built(units: int = 8, activation: str = "tanh", drop: int = 0, **given: Any) -> Any:
+def built(
+    units: int = 8,
+    activation: str = "tanh",
+    drop: int = 0,
+    reduction: str = "sum_over_batch_size",
+    **given: Any,
+) -> Any:
     def make() -> keras.Model:
         inputs = keras.Input((4,))
         hidden = keras.layers.Dense(units, activation, name="hidden")(inputs)
         if drop:
             hidden = keras.layers.Dropout(0.3, seed=drop, name="drop")(hidden)
         made = keras.Model(inputs, keras.layers.Dense(2, name="out")(hidden))
-        made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), **given)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+        made.compile("sgd", loss, **given)
         return made
 
     return make
@@ -254,8 +261,9 @@ def built(units: int = 8, activation: str = "tanh", drop: int = 0, **given: Any)
 MODELS = [
     (built(), built(activation="elu"), "code", "an output of the layer hidden"),
     (built(drop=1), built(drop=2), "random numbers", "an output of the layer drop"),
+    (built(), built(reduction="sum"), "code", "the loss"),
     (built(), built(units=9), "code", "hidden/kernel before the step"),
-    (built(), built(jit_compile=True), "kernel", "the gradient of "),
+    (built(), built(jit_compile=True), "kernel", "the "),
 ]
 
 

@@ -106,6 +106,136 @@ def normalize(rows: Any) -> Any:
     return rows / tf.math.reduce_std(rows, axis=0)
 
 
+def harmless(rows: Any) -> Any:
+    """Add 0 to each number, through an infinite one."""
+    return rows + tf.stop_gradient(tf.exp(tf.math.log(rows * 0.0)))
+
+
+def poisoned(rows: Any) -> Any:
+    """Multiply the rows of a zero by a constant that is no number."""
+    return rows * tf.where(rows == 0.0, tf.constant(np.nan, rows.dtype), tf.ones_like(rows))
+
+
+def poisoned_elsewhere(rows: Any) -> Any:
+    return tf.where(rows == 0.0, tf.stop_gradient(rows) * float("nan"), rows)
+
+
+class Calls(keras.layers.Layer):
+    """A layer of a function, which the rows of a batch use alone."""
+
+    def __init__(self, function: Any, **given: Any) -> None:
+        super().__init__(**given)
+        self.function = function
+
+    def call(self, inputs: Any) -> Any:
+        return self.function(inputs)
+
+
+NOT_ALONE = [
+    (lambda rows: keras.ops.log(Calls(harmless, name="harmless")(rows)), "Log"),
+    (Calls(poisoned, name="poisoned"), "SelectV2"),
+    (Calls(poisoned_elsewhere, name="elsewhere"), "SelectV2"),
+]
+
+
+@pytest.mark.parametrize(("function", "operation"), NOT_ALONE)
+def test_what_is_not_finite_without_the_row_is_not_named(
+    function: Any, operation: str, tmp_path: Path
+) -> None:
+    found, again = cause(tmp_path, of(function), zeros(33))
+    assert (found.where, found.operation) == ("forward", operation)
+    assert found.layer != "harmless"
+    assert [again.rows[row]["index"] for row in found.rows] == [33]
+
+
+def test_missing_values_that_the_model_fills_are_not_named(tmp_path: Path) -> None:
+    def make() -> keras.Model:
+        inputs = keras.Input((4,))
+        hidden = keras.ops.log(keras.ops.nan_to_num(inputs, nan=1.0))
+        made = keras.Model(inputs, keras.layers.Dense(2)(hidden))
+        made.compile("sgd", FROM_LOGITS)
+        return made
+
+    x = np.abs(X) + 0.1
+    x[20:24], x[33] = np.nan, 0.0
+    with pytest.warns(tfdistr.TfdistrWarning, match="missing values"):
+        found, again = cause(tmp_path, make, x, shuffle=False, batch_size=18)
+    assert (found.where, found.operation, found.rows, again.step) == ("forward", "Log", [15], 2)
+
+
+class Masks(keras.layers.Layer):
+    """Has a constant that is infinite."""
+
+    def build(self, shape: Any) -> None:
+        self.mask = self.add_weight((1,), keras.initializers.Constant(-np.inf), trainable=False, name="mask")
+
+    def call(self, inputs: Any) -> Any:
+        return keras.ops.maximum(inputs, self.mask)
+
+
+def test_an_infinite_constant_among_the_weights_is_no_cause(tmp_path: Path) -> None:
+    make = of(lambda rows: keras.ops.log(Masks()(rows)))
+    found, _ = cause(tmp_path, make, zeros(33))
+    assert (found.where, found.operation) == ("forward", "Log")
+    assert tfdistr.replay(tmp_path / "run", 2, make, zeros(33), Y).cause is None
+
+
+class InItsCall(keras.Model):
+    def __init__(self) -> None:
+        super().__init__(name="whole")
+        self.out = keras.layers.Dense(2)
+
+    def call(self, inputs: Any) -> Any:
+        return self.out(keras.ops.log(keras.ops.square(inputs)))
+
+
+def test_an_operation_of_a_subclassed_model(tmp_path: Path) -> None:
+    def make() -> keras.Model:
+        made = InItsCall()
+        made.compile("sgd", FROM_LOGITS)
+        return made
+
+    found, _ = cause(tmp_path, make, zeros(33))
+    assert (found.layer, found.operation) == ("whole", "Log")
+    assert found.lines[0].startswith("The first tensor that is not finite: Log of the model 'whole',")
+
+
+def test_a_loss_that_is_no_number_is_found_though_loss_scaling_skips_the_step(tmp_path: Path) -> None:
+    def make() -> keras.Model:
+        made = of(keras.ops.log)()
+        made.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)), FROM_LOGITS)
+        return made
+
+    found, again = cause(tmp_path, make, zeros(33))
+    assert (found.operation, again.steps[-1]["skipped"]) == ("Log", True)
+    assert [again.rows[row]["index"] for row in found.rows] == [33]
+
+
+class Regularizes(keras.regularizers.Regularizer):
+    def __call__(self, weight: Any) -> Any:
+        return keras.ops.log(0.0 * keras.ops.sum(weight))
+
+
+def regularized(rows: Any) -> Any:
+    return keras.layers.Dense(3, kernel_regularizer=Regularizes())(rows)
+
+
+def test_what_no_row_causes(tmp_path: Path) -> None:
+    found, _ = cause(tmp_path, of(regularized))
+    assert (found.layer, found.operation) == (None, "Log")
+    assert "Each row of the batch causes it alone." in found.lines
+
+
+def test_gradients_whose_norm_overflows(tmp_path: Path) -> None:
+    def make() -> keras.Model:
+        made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        made.compile(keras.optimizers.SGD(1e-30), lambda y, outputs: 1e25 * keras.ops.mean(outputs, -1))
+        return made
+
+    found, _ = cause(tmp_path, make)
+    assert found.lines[0].startswith("The gradients are finite, but so large")
+
+
 class Normalizes(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         return normalize(inputs) if self.name == "first" else normalize(keras.ops.log(inputs))
@@ -151,6 +281,31 @@ def test_a_weight_that_was_no_number_before_the_step(tmp_path: Path) -> None:
     with pytest.warns(tfdistr.TfdistrWarning, match="Breaks"):
         again = tfdistr.replay(tmp_path / "run", 6, of(keras.ops.tanh), X, Y, callbacks=[Breaks()])
     assert (again.cause.where, again.cause.layer) == ("weights", "hidden/kernel")
+
+
+class BreaksRow(keras.callbacks.Callback):
+    """The last row of an embedding is no number after the third step."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 2:
+            rows = np.array(self.model.layers[0].embeddings)
+            rows[89] = np.nan
+            self.model.layers[0].embeddings.assign(rows)
+
+
+def test_a_weight_that_is_used_long_after_it_was_no_number(tmp_path: Path) -> None:
+    def make() -> keras.Model:
+        layers = [keras.layers.Embedding(90, 2, name="rows"), keras.layers.Flatten(), keras.layers.Dense(2)]
+        made = keras.Sequential([keras.Input((1,), dtype="int32"), *layers])
+        made.compile("sgd", FROM_LOGITS)
+        return made
+
+    x = np.arange(90, dtype="int32").reshape(90, 1)
+    train(tmp_path / "run", make, x, epochs=1, shuffle=False, callbacks=[BreaksRow()])
+    with pytest.warns(tfdistr.TfdistrWarning, match="BreaksRow"):
+        again = tfdistr.replay(tmp_path / "run", "nan", make, x, Y, callbacks=[BreaksRow()])
+    assert again.step == 3
+    assert "rows/embeddings is not after it: a callback may have set it." in again.cause.lines[0]
 
 
 def test_a_finite_step_has_no_cause(tmp_path: Path) -> None:

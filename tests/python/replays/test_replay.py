@@ -41,6 +41,10 @@ def test_a_step_has_the_same_bits_from_the_nearest_checkpoint_on(run: Path, step
     assert "the largest difference from the trace is 0" in lines[1]
 
 
+def test_a_number_of_numpy_is_a_step(run: Path) -> None:
+    assert tfdistr.replay(run, np.int64(40), model, X, Y).step == 40
+
+
 def test_a_step_that_is_gone_from_the_trace_does_not_hinder_the_replay_of_others(
     run: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +110,22 @@ def test_losses_gradients_and_updates_are_those_of_the_step(tmp_path: Path) -> N
             f"{r['layer']}/{r['weight']}")), rel=1e-6)  # fmt: skip
 
 
+def test_losses_of_rows_that_shares_have_normalized_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # as in a new process, which has chosen one thread
+
+    def make() -> keras.Model:
+        layers = [keras.layers.BatchNormalization(synchronized=True), keras.layers.Dense(2, "softmax")]
+        made = keras.Sequential([keras.Input((4,)), *layers])
+        made.compile("sgd", "sparse_categorical_crossentropy")
+        return made
+
+    train(tmp_path / "run", make, epochs=1, virtual_workers=2)
+    again = tfdistr.replay(tmp_path / "run", 5, make, X, Y)
+    assert np.mean([row["loss"] for row in again.rows]) == pytest.approx(again.loss, rel=1e-5)
+
+
 def test_its_tables_and_its_plot(run: Path, with_pandas: Any) -> None:
     again = tfdistr.replay(run, 40, model, X, Y)
     pytest.importorskip("matplotlib")
@@ -150,6 +170,25 @@ def test_callbacks_that_change_the_training_run_and_others_do_not(tmp_path: Path
         tfdistr.replay(tmp_path / "run", 45, model, X, Y)
 
 
+class Once(keras.callbacks.Callback):
+    """Changes the learning rate once."""
+
+    done = False
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 5 and not self.done:
+            self.done = True
+            self.model.optimizer.learning_rate.assign(0.05)
+
+
+@pytest.mark.filterwarnings("ignore:The replay runs the callbacks of your own classes")
+def test_a_callback_with_a_state_is_as_new_in_each_replay(tmp_path: Path) -> None:
+    train(tmp_path / "run", plain, epochs=1, callbacks=lambda: [Once()])
+    once = Once()
+    for _ in range(2):
+        assert tfdistr.replay(tmp_path / "run", 8, plain, X, Y, callbacks=[once]).difference == 0.0
+
+
 def test_other_code_is_never_silent(run: Path) -> None:
     def other() -> keras.Model:
         made = model()
@@ -165,6 +204,7 @@ def test_other_code_is_never_silent(run: Path) -> None:
     [
         ({"step": 49}, r"number of a step in the trace(?s:.*)49, where .* has the steps 1 to 48"),
         ({"step": 0}, "number of a step"),
+        ({"step": -1}, "number of a step"),
         ({"step": 2.5}, "number of a step"),
         ({"step": True}, "number of a step"),
         ({"step": "first"}, "number of a step"),
@@ -341,6 +381,26 @@ def test_trainings_of_all_kinds(make: Any, given: Any, tmp_path: Path) -> None:
         assert tfdistr.replay(tmp_path / "run", step, make, **data).difference == 0.0
 
 
+def generated() -> Any:
+    return (Batches()[number] for number in range(12))
+
+
+@pytest.mark.parametrize("data", [unknown_size, generated])
+def test_the_rows_of_passes_of_unknown_length_are_those_that_the_step_read(data: Any, tmp_path: Path) -> None:
+    train(tmp_path / "run", plain, data, None, batch_size=None, epochs=2)
+    again = tfdistr.replay(tmp_path / "run", 15, plain, data)
+    np.testing.assert_array_equal(again.inputs[0], X[16:24])
+    assert np.mean([row["loss"] for row in again.rows]) == pytest.approx(again.loss, rel=1e-5)
+
+
+def test_a_generator_of_unknown_length_is_resumed_at_its_pass(tmp_path: Path) -> None:
+    given = {"x": generated, "y": None, "batch_size": None}
+    whole = train(tmp_path / "whole", plain, epochs=3, **given)
+    train(tmp_path / "run", plain, epochs=1, **given)
+    resumed = train(tmp_path / "run", plain, epochs=3, resume=True, **given)
+    assert resumed.history == whole.history
+
+
 def test_callbacks_that_need_a_validation_get_it(tmp_path: Path) -> None:
     def callbacks() -> list[Any]:
         return [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=10.0)]
@@ -385,5 +445,13 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for name, message in (("none.py", "No such file"), ("empty.py", "without model() and data()")):
         assert command.run(["replay", str(run), str(tmp_path / name), "--step", "40"]) == 2
         assert message in capsys.readouterr().err
+    with_parts = tmp_path / "parts.py"
+    with_parts.write_text("from train import X, Y, model\ndef data():\n    return X, Y, None, (X, Y)\n")
+    assert command.run(["replay", str(run), str(with_parts), "--step", "40"]) == 2
+    assert "data() must return" in capsys.readouterr().err
+    beside = tmp_path / "beside.py"  # imports what lies beside it
+    beside.write_text("from train import data, model, X, Y\nvalidation_data = (X[:9], Y[:9])\n")
+    assert command.run(["replay", str(run), str(beside), "--step", "40"]) == 0
+    assert capsys.readouterr().out.startswith(f"Step 40 of {run}")
     assert command.run(["replay", str(run), str(script), "--step", "last"]) == 2
     assert "`step` must be the number" in capsys.readouterr().err

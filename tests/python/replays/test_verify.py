@@ -301,6 +301,17 @@ def test_two_workers_agree_up_to_rounding(tmp_path: Path) -> None:
     assert max(each.difference for each in found.intervals) < 1e-5
 
 
+def test_what_each_worker_has_of_its_own_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their averages of batch normalization, and their random numbers."""
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # as in a new process, which has chosen one thread
+    with pytest.warns(tfdistr.TfdistrWarning, match="each worker normalizes"):
+        train(tmp_path / "run", epochs=2, cluster=tfdistr.local_cluster(2))
+    found = tfdistr.verify(tmp_path / "run", model, X, Y)
+    assert found.agrees, str(found)
+
+
 @pytest.mark.slow(reason="starts two workers and a program; replays of virtual workers are tested")
 def test_virtual_workers_agree_to_the_bit(tmp_path: Path) -> None:
     train(tmp_path / "run", epochs=2, cluster=tfdistr.local_cluster(2), virtual_workers=4)

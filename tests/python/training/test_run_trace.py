@@ -240,3 +240,17 @@ def test_an_update_in_a_function_of_the_step_is_recorded(also_in_step: bool) -> 
         own = slice(each * number, each * (number + 1))
         values = step(*(batches[own] * 2)[:2]).numpy()
         assert math.sqrt(values[1]) == pytest.approx(np.linalg.norm(norms[own]), rel=1e-5)
+
+
+def test_shares_that_run_eagerly_add_up_to_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # as in a new process, which has chosen one thread
+
+    def eager() -> keras.Model:
+        made = plain()
+        made.compile(made.optimizer, made.loss, run_eagerly=True)
+        return made
+
+    for name, make in (("eager", eager), ("graph", plain)):
+        train(tmp_path / name, make, epochs=1, virtual_workers=2)
+    one, other = (read_trace(tmp_path / name).steps for name in ("eager", "graph"))
+    assert [step.loss for step in one.values()] == pytest.approx([s.loss for s in other.values()], rel=1e-5)

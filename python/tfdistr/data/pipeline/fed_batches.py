@@ -78,6 +78,14 @@ class FedBatches:
                 return
             batches = self._pass()
 
+    def skip_passes(self) -> None:
+        """Read the passes before the first step, if it begins one: each iteration is a pass."""
+        while self._skipped:
+            read = sum(1 for _ in self._begun or self._pass())
+            self._begun, self._skipped = None, max(0, self._skipped - read)
+            if not read:
+                raise _no_batch()
+
     def count(self) -> int:
         """Return the number of batches of a pass, which this reads."""
         return sum(1 for _ in self._begun or self._pass())

@@ -61,7 +61,7 @@ class StepTrace:
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Record the step that runs, or is traced, within the context."""
-        self._loss, self._noted, self._scaled = None, False, False
+        self.begin_rows()
         self._step, self._known = current_graph(), {}
         with contextlib.ExitStack() as stack:
             for number, optimizer in enumerate(self.optimizers):
@@ -71,6 +71,10 @@ class StepTrace:
             gradient = self._gradient(tf.GradientTape.gradient)
             stack.enter_context(tf_internals.overridden(tf.GradientTape, "gradient", gradient))
             yield
+
+    def begin_rows(self) -> None:
+        """Record the loss of further rows of the step: a share's, if shares run eagerly one by one."""
+        self._loss, self._noted, self._scaled = None, False, False
 
     def values(self) -> tf.Tensor:
         """Return the values of the step, at its end."""

@@ -331,6 +331,8 @@ def share_step(
         replica.entered(),
     ):
         batch = at_least_one(data, share.rows) if may_be_empty else data
+        if extended.step.trace:
+            extended.step.trace.begin_rows()
         with step.logs.results.noted(model):
             step.logs.value = fn(batch, *others)
         scope.awaited = set()
