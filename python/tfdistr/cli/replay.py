@@ -19,8 +19,6 @@ It may define `callbacks()` and `validation_data()`. Its code below `if __name__
   tfdistr replay s3://bucket/run train.py --step nan     # the first step that is not finite
 """
 
-#: What data() of a script returns.
-_PARTS = ("x", "y", "sample_weight")
 #: The description of ``tfdistr verify``.
 TEXT_OF_VERIFY = """\
 Check that the kept files of a run are those of its training: that its checkpoints chain, and that the steps
@@ -30,6 +28,9 @@ script is as that of `tfdistr replay`. This is no proof against somebody who own
   tfdistr verify my_run train.py
   tfdistr verify s3://bucket/run train.py --share 0.1    # a tenth of the intervals, and always the last one
 """
+
+#: What ``data()`` of a script returns.
+_PARTS = ("x", "y", "sample_weight")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -95,10 +95,11 @@ def blocks(page: Path) -> list[Block]:
     for match, following in itertools.zip_longest(found, found[1:]):
         comment, _, language, code = match.groups()
         mark, after, detail = _said(comment or "")
-        shown = following if following and following[3] in ("text", "console") else None
+        # A block with a comment of its own, such as a proof, is not what the one before prints.
+        is_output = following and not following[1] and following[3] in ("text", "console")
         block = Block(
             page, text[: match.start(3)].count("\n") + 1, language, code, mark, after, detail,
-            _printed(shown) if shown else None,
+            _printed(following) if is_output else None,
         )  # fmt: skip
         made += _sides(block) if language == "diff" and mark == "run" else [block]
     return made
