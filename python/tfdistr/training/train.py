@@ -125,8 +125,8 @@ def training_data(
     """Return this worker's batches, from the first step of the training on."""
     if manager and manager.found:
         found = reader.training_data(manager.first_step)
-        if isinstance(found.made, FedBatches) and found.steps is None and not manager.start.step:
-            found.made.skip_passes()
+        if isinstance(found.made, FedBatches) and found.steps is None:  # each iteration is a pass
+            found.made.skip_passes(manager.start.step)
         return found
     data = None if job.steps_per_epoch else reader.training_data(of_known_size=of_known_size)
     # If the number of steps is unknown, the data begins with its first pass.

@@ -78,11 +78,11 @@ class FedBatches:
                 return
             batches = self._pass()
 
-    def skip_passes(self) -> None:
-        """Read the passes before the first step, if it begins one: each iteration is a pass."""
-        while self._skipped:
+    def skip_passes(self, rest: int) -> None:
+        """Read the passes before that of the first step, of which ``rest`` batches are skipped later."""
+        while self._skipped > rest:
             read = sum(1 for _ in self._begun or self._pass())
-            self._begun, self._skipped = None, max(0, self._skipped - read)
+            self._begun, self._skipped = None, max(rest, self._skipped - read)
             if not read:
                 raise _no_batch()
 
