@@ -91,11 +91,6 @@ def batches() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
 
 
-def test_the_rate_rises_in_equal_parts_from_step_to_step():
-    seen = rates(compiled(), tfdistr.WarmUp(0.1, 0.4, epochs=2), epochs=3)
-    assert seen == pytest.approx([0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.4, 0.4])
-
-
 def test_the_steps_of_an_execution_have_the_rate_of_the_first_one():
     model = compiled(steps_per_execution=2)
     seen = rates(model, tfdistr.WarmUp(0.1, 0.4, epochs=2), epochs=3)
