@@ -1,6 +1,5 @@
 """Checkpoints, exact resume and restarts in this process; test_recovery.py has workers."""
 
-import logging
 import os
 import random
 import signal
@@ -259,13 +258,6 @@ def test_a_cluster_without_a_worker():
     gpus = LocalCluster(workers=3, gpus=("0", "1", "2"))
     assert gpus.without(1, 2) == LocalCluster(workers=2, gpus=("0", "2"))
     assert gpus.without(1, 3) is None
-
-
-def test_without_the_arguments_there_are_no_checkpoints(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, logger="tfdistr"):
-        fit = train(None, checkpoint_every=None, epochs=1)
-    assert fit.params["checkpoint_every"] is None
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_description_of_a_run_is_on_the_disk_before_its_first_checkpoint(tmp_path, monkeypatch):

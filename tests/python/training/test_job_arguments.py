@@ -17,7 +17,7 @@ from tfdistr.fit import distributed_fit
 from tfdistr.jobs import run_dir as module
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.training.job_arguments import make_job
-from tfdistr.utils.arguments import check_int
+from tfdistr.utils.arguments import check_bool, check_choice, check_int
 from tfdistr.utils.function_files import FunctionByName
 
 X = np.zeros((4, 2), "float32")
@@ -210,3 +210,14 @@ def test_what_is_no_whole_number(value):
     with pytest.raises(ArgumentError) as caught:
         check_int("n", value, maximum=10)
     assert_says(caught.value, ["`n` must be a whole number from 1 to 10.", f"Received: {value!r}"])
+
+
+def test_choices_and_flags():
+    assert check_choice("c", "b", ["a", "b"]) == "b"
+    assert check_bool("f", False) is False
+    with pytest.raises(ArgumentError, match=r"`c` must be one of 'a', 'b'\.\nReceived: 1\nFix: Use c='a'"):
+        check_choice("c", 1, ["a", "b"])
+    with pytest.raises(ArgumentError, match="Received: 'c'\nFix: Read it up"):
+        check_choice("c", "c", ["a", "b"], fix="Read it up.")
+    with pytest.raises(ArgumentError, match=r"`f` must be true or false\.\nReceived: None\nFix: Pass f=True"):
+        check_bool("f", None)

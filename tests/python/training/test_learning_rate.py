@@ -133,12 +133,6 @@ def test_after_the_warm_up_the_rate_belongs_to_other_callbacks():
     assert seen == pytest.approx([0.1, 0.2, 0.3, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1])
 
 
-def test_when_training_ends_with_the_warm_up_the_optimizer_has_the_target():
-    model = compiled()
-    rates(model, tfdistr.WarmUp(0.1, 0.4, epochs=2), epochs=2)
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.4)
-
-
 def test_it_sets_the_rate_inside_a_loss_scale_optimizer():
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
     seen = rates(compiled(optimizer), tfdistr.WarmUp(0.1, 0.4, epochs=1), epochs=2)

@@ -4,9 +4,9 @@ Usage: calls.py HOW [FILE]
 
 "interrupt", "exit" and "unavailable": errors of a callback, and a call after them, in a session that lives
 on. "late": a model fails while worker 1 is stopped. "waits": the worker is killed while the others wait for
-it to call. "forked": it is killed while it trains, and a child lives on. "leaves": it ends without a word when
-all have trained. For the last three, FILE gets the time of that end, and an error is printed with the seconds
-after it.
+it to call. "forked": it is killed while it trains, and a child lives on. "leaves": it ends without a word
+when all have trained. For the last three, FILE gets the time of that end, and an error is printed with the
+seconds after it.
 """
 
 import os
