@@ -56,13 +56,6 @@ def test_a_gpu_that_the_workers_see(gpu: Path, monkeypatch: pytest.MonkeyPatch) 
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "1"})  # the cluster's word counts
 
 
-def test_a_gpu_that_only_nvidia_smi_shows(gpu: Path) -> None:
-    program = gpu.with_name("nvidia-smi")
-    program.write_text("#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'; echo 'GPU 1: a card (UUID: GPU-2)'\n")
-    program.chmod(0o700)
-    assert visible_gpus({}) == ("0", "1")
-
-
 SLICES = """\
 GPU 0: NVIDIA A100 (UUID: GPU-1)
   MIG 3g.20gb     Device  0: (UUID: MIG-a)
@@ -87,20 +80,6 @@ def test_the_slices_of_a_card(gpu: Path) -> None:
         "Received: gpus_per_worker=2, and the GPUs MIG-b, MIG-c",
         "Fix: Pass gpus_per_worker=1, or make larger slices.",
     ]
-
-
-def test_a_worker_for_each_gpu(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        (gpu / f"0000:0{number}:00.0").mkdir(parents=True)
-    cluster = local_cluster(gpus_per_worker=1, env={"OTHER": "1"})
-    assert cluster.workers == 3
-    seen = [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(3)]
-    assert seen == ["0", "1", "2"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
-    cluster = local_cluster(gpus_per_worker=1)
-    assert [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(2)] == ["2", "GPU-7"]
-    few = local_cluster(gpus_per_worker=1, env={"CUDA_VISIBLE_DEVICES": "1"})
-    assert (few.workers, few.environment(0)["CUDA_VISIBLE_DEVICES"]) == (1, "1")
 
 
 def test_workers_take_the_memory_of_a_gpu_as_they_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +118,7 @@ def test_the_gpus_of_each_worker(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> 
         cluster = local_cluster(**options)
         return [cluster.environment(index)["CUDA_VISIBLE_DEVICES"] for index in range(cluster.workers)]
 
+    assert seen(gpus_per_worker=1, env={"OTHER": "1"}) == ["0", "1", "2", "3", "4"]
     assert seen(gpus_per_worker=2) == ["0,1", "2,3"]
     assert seen(workers=1, gpus_per_worker=3) == ["0,1,2"]
     assert seen(gpus_per_worker=0) == ["-1", "-1"]
@@ -149,6 +129,9 @@ def test_the_gpus_of_each_worker(gpu: Path, monkeypatch: pytest.MonkeyPatch) -> 
     left = local_cluster((1, 2), gpus_per_worker=2).without(0, 1)
     assert left is not None
     assert left.environment(0)["CUDA_VISIBLE_DEVICES"] == "2,3"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
+    assert seen(gpus_per_worker=1) == ["2", "GPU-7"]
+    assert seen(gpus_per_worker=1, env={"CUDA_VISIBLE_DEVICES": "1"}) == ["1"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from tfdistr.clusters.ray import ray_cluster as ray_cluster_module
 from tfdistr.clusters.ray.driver import room
 from tfdistr.clusters.ray.ray_cluster import ray_cluster
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
-from tfdistr.jobs.run_dir import temporary_run_dir
 from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(60)
@@ -97,11 +96,6 @@ def test_one_worker_less() -> None:
     left = cluster.without(1, 2)
     assert left is not None
     assert (left.workers, left.without(0, 2)) == (2, None)
-
-
-def test_the_run_directory_is_where_hosts_may_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert temporary_run_dir(ray_cluster()).parent == tmp_path
 
 
 def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def test_other_arguments(arguments: dict[str, Any], rule: str) -> None:
 
 
 def test_what_carries_the_gradients() -> None:
-    cluster = ssh_cluster(["a", "b"])
+    cluster = ssh_cluster(["a", "b"], workers=6)
+    assert cluster.workers_per_host == 3
     assert str(cluster.backend("ring")) == "communication: ring, because the caller asked for it"
     assert str(cluster.backend("mpi")) == "communication: mpi, because the caller asked for it"
     assert cluster.backend("auto").cluster is cluster
@@ -81,7 +82,8 @@ def test_the_run_directory_is_where_other_hosts_may_see_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert temporary_run_dir(ssh_cluster(["a"])).parent == tmp_path
+    for cluster in (ssh_cluster(["a"]), tfdistr.ray_cluster()):
+        assert temporary_run_dir(cluster).parent == tmp_path
 
 
 def test_a_cluster_without_the_host_of_a_worker() -> None:
@@ -235,11 +237,6 @@ def test_each_worker_sees_its_own_gpus(
     assert [remote.spec["env"].get("CUDA_VISIBLE_DEVICES") for remote in started] == seen
 
 
-def test_the_workers_of_all_hosts() -> None:
-    assert ssh_cluster(["a", "b"], workers=6).workers_per_host == 3
-    assert ssh_cluster(["a", "b"], workers=6, workers_per_host=3).workers == 6
-
-
 def test_tunnels_need_ports_that_are_free_on_all_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,11 +286,6 @@ def answer(host: str, **facts: Any) -> HostAnswer:
 
 def refused(*answers: HostAnswer) -> Any:
     return refuse_hosts(answers, HERE, run_dir="/run", workers_per_host=2)
-
-
-def test_hosts_that_are_alike(caplog: pytest.LogCaptureFixture) -> None:
-    assert refused(answer("a"), answer("b")) is None
-    assert not caplog.records
 
 
 def test_versions_that_differ_are_named_before_anything_starts() -> None:

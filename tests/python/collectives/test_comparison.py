@@ -37,10 +37,6 @@ class Exchange:
         assert timeout <= 5
 
 
-def test_workers_that_agree_get_all_notes():
-    assert agree(Exchange({"a": "1"}, {"a": "1"}), {"a": 1}, note=0) == [0, 1, 2]
-
-
 def test_what_one_has_no_opinion_on_goes_with_anything():
     assert agree(Exchange({"seed": None}, {"seed": "7"}), {"seed": 7}) == [None, 1, 2]
 

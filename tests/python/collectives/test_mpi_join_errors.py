@@ -143,10 +143,6 @@ def test_the_leader_itself_can_be_the_obstacle(peer):
     assert obstacle(peer, says(), own="no mpi4py") == "worker 0: no mpi4py"
 
 
-def test_different_libraries(peer):
-    assert obstacle(peer, says(library="MPICH 3")) == "worker 0 has MPICH and worker 1 has MPICH 3"
-
-
 def test_workers_of_one_node_do_not_look_for_each_other(peer):
     assert obstacle(peer, says(node=agreement.node())) == ""
 

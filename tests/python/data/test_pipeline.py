@@ -133,10 +133,6 @@ def test_without_shuffle_the_examples_keep_their_order(name):
     assert batches(name, 4, 2, shuffle=False) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12]]
 
 
-def test_one_example_on_three_workers():
-    assert batches(lambda ctx: ctx.shard(numbers().take(1)), 2, 3) == [[0], [0]]
-
-
 @pytest.mark.parametrize("name", BY_INDEX)
 def test_any_step_is_found_by_index(name):
     order = Order(EXAMPLES, BATCH, SEED, shuffle=True)
@@ -281,17 +277,6 @@ def test_types_are_those_that_keras_makes():
     assert batch["bytes"].numpy()[0] == b"a"
 
 
-def test_a_description_is_read_by_index():
-    digits = tfdistr.load_dataset("digits", "test")
-    data = make_data(digits, worker(2, 1, 100))
-    assert data.steps == 4
-    x, y = next(iter(data.dataset))
-    assert x.shape == (50, 8, 8, 1)
-    assert y.shape == (50,)
-    (batch,) = make_data(tfdistr.load_dataset("digits", supervised=False), worker()).dataset.take(1)
-    assert sorted(batch) == ["image", "label"]
-
-
 def test_a_description_that_does_not_fit_into_memory_is_read_example_by_example(monkeypatch):
     monkeypatch.setattr(tfdistr.data.datasets.Dataset, "fits_in_memory", lambda self: False)
     digits, labels = tfdistr.load_dataset("digits", "test", supervised=False), Counter[int]()
@@ -396,7 +381,8 @@ def test_validation_data_that_never_ends_is_refused():
 @pytest.mark.parametrize("target", [(), (1,)])
 def test_examples_are_no_batches(workers, target):
     data = tf.data.Dataset.from_tensors((np.zeros(4), np.zeros(target)))
-    assert f"Received: elements of the shapes (4,), {target}" in refusal(
-        ArgumentError, make_data, lambda: data, worker(workers, 0, None), name="validation_data"
-    )
+    for name, size in (("x", "batch_size"), ("validation_data", "validation_batch_size")):
+        said = refusal(ArgumentError, make_data, lambda: data, worker(workers, 0, None), name=name)
+        assert said[0].startswith(f"Without `{size}`, the dataset of the function `{name}`")
+        assert said[1] == f"Received: elements of the shapes (4,), {target}"
     assert make_data(lambda: data.batch(3), worker(workers, 0, None)).steps == 1

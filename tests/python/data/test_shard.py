@@ -115,7 +115,7 @@ def test_file_with_too_few_files_is_refused_with_both_numbers(files):
             (None, 2, "FILE"),
             "`policy` must be one of 'auto', 'file', 'data', 'hint', 'off'.\nReceived: 'FILE'",
         ),
-        ((None, 2, "auto", "no"), "`exact` must be true or false.\nReceived: 'no'"),
+        ((None, 2, "auto", "no"), "`exact` must be true or false.\nReceived: 'no'\nFix: Pass exact=True."),
     ],
 )
 def test_arguments_of_auto_shard(arguments, message):
@@ -412,9 +412,3 @@ def test_square_parts_of_one_size_are_rows():
     unknown = images.map(lambda x, y: (tf.ensure_shape(tf.identity(x), [None, None]), y))
     for batches in (images, unknown):
         assert [x.shape[0] for x, _ in distribute_batches(batches, 2, 0)] == [4, 4]
-
-
-def test_single_examples_are_not_taken_for_a_batch():
-    one_hot = tf.data.Dataset.from_tensor_slices((np.ones((4, 28, 28)), np.ones((4, 10))))
-    with pytest.raises(ArgumentError, match="Without `batch_size`, the dataset of the function `x`"):
-        make_data(lambda: one_hot, WorkerContext(num_workers=1, index=0, global_batch_size=None))

@@ -72,11 +72,6 @@ def test_what_is_one_array(values, kind, expected):
     assert x.dtype.isnative
 
 
-def test_a_list_of_arrays_is_several_inputs():
-    (x,) = parts([X, X[:, :1]])
-    assert [part.shape for part in x] == [(4, 3), (4, 1)]
-
-
 def test_arrays_of_r_are_read_as_arrays_whose_rows_lie_together():
     source = make_source(np.asfortranarray(X), {"b": Y, "a": Y + 1})
     first, *others = source.by_rows
@@ -160,11 +155,6 @@ DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
         ((np.zeros(2, "clongdouble"),), "`x` must hold numbers", "an array of complex256"),
         ((TWICE,), "`x` must have a different name for each of its parts.", "the name 'a' more than once"),
         ((ALIKE,), "`x` must have a different name for each of its parts.", "the name '1' more than once"),
-        (
-            (lambda: 0, Y),
-            "`y` needs arrays; a data set, a generator or a function",
-            "`y`, where `x` is no array",
-        ),
     ],
 )
 def test_what_is_refused(arguments, rule, received):

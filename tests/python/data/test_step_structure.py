@@ -116,14 +116,6 @@ def test_a_step_gets_what_keras_gives(tmp_path, x, rest):
     assert recorded(tmp_path) == expected
 
 
-def test_a_step_gets_it_on_workers(tmp_path):
-    x, rest = XS["dict"], REST["x, targets, weight"]
-    validation = {"validation_data": (x, *rest)}
-    expected = of_keras(tmp_path, x, rest, **validation)
-    fit_of(tmp_path, x, rest, **validation, cluster=tfdistr.local_cluster(workers=2))
-    assert recorded(tmp_path) == expected
-
-
 def test_validation_split_and_x_alone_as_validation_data(tmp_path):
     for validation in ({"validation_split": 0.5}, {"validation_data": X}, {"validation_data": (X,)}):
         expected = of_keras(tmp_path, X, **validation)

@@ -1,8 +1,13 @@
 """Models with attributes that no configuration describes."""
 
+import pickle
+
+import cloudpickle
 import keras
 import numpy as np
 import tensorflow as tf
+
+from tfdistr.training.model_copies.given_model import GivenModel
 
 layers, ops = keras.layers, keras.ops
 X = np.random.default_rng(0).normal(size=(16, 8)).astype("float32")
@@ -44,6 +49,16 @@ class Outer(layers.Layer):
 class Helper:
     def __init__(self):
         self.factor = 1.0
+
+
+def copy_elsewhere(model: keras.Model) -> keras.Model:
+    """The copy that another process would have."""
+    return pickle.loads(cloudpickle.dumps(GivenModel(model)))()
+
+
+def state(model: keras.Model) -> list[np.ndarray]:
+    variables = [*model.variables, *model.optimizer.variables]
+    return [np.asarray(variable.value.numpy(), "float64") for variable in variables]
 
 
 def compiled(model, optimizer=None, loss="mse"):

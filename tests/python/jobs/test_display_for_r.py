@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tfdistr.errors import ArgumentError
 from tfdistr.jobs.display import display_for_r
 
 EVENTS: list[dict[str, Any]] = [
@@ -54,11 +53,6 @@ def test_a_bar():
 def test_lines():
     assert called(1, bar=False) == called(2, bar=False) == called("auto", bar=False) == [*SAID, EPOCH]
     assert called(0, bar=False) == SAID
-
-
-def test_another_verbose_is_an_error():
-    with pytest.raises(ArgumentError, match='`verbose` must be "auto", 0, 1 or 2'):
-        called("loud")
 
 
 def test_an_interrupt_waits_until_it_is_shown():

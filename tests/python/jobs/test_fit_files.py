@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_sets import csv, parquet_mixed, resized_images, tfrecord
-from resumed import bits
+from resumed import At, bits
 
 import tfdistr
 from tfdistr.data import datasets
@@ -106,22 +106,10 @@ def test_a_run_that_is_resumed_within_an_epoch(tmp_path, monkeypatch):
     assert described.identity in str(caught.value)
 
 
-class Removes(keras.callbacks.Callback):
-    """Removes a file as the second epoch begins."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self.path = path
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 1:
-            Path(self.path).unlink()
-
-
 def test_a_file_that_disappears_while_it_trains(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     described = tfrecord(tmp_path).described()
     path = described.files[0]
     with pytest.raises(ArgumentError) as caught:
-        train(described, callbacks=[Removes(path)], epochs=3)
+        train(described, callbacks=[At(1, Path(path).unlink)], epochs=3)
     assert caught.value.received == f"{path}, which was removed (No such file or directory)"

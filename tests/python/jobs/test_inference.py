@@ -69,13 +69,15 @@ def test_they_are_those_of_the_model(fit):
     assert fit.evaluate(X, Y, sample_weight=weights) == pytest.approx(expected)
 
 
-def test_they_are_the_same_on_workers(fit, cluster, tmp_path):
+def test_they_are_the_same_on_workers_and_leave_no_folder(fit, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     received = fit.predict(X, batch_size=10, cluster=cluster)
     np.testing.assert_array_equal(received, fit.predict(X, batch_size=10))
     alone = fit.evaluate(X, Y, batch_size=10)
     assert fit.evaluate(X, Y, batch_size=10, cluster=cluster) == pytest.approx(alone, abs=1e-6)
     # Some workers have no batch.
     np.testing.assert_array_equal(fit.predict(X[:3], cluster=cluster), fit.predict(X[:3]))
+    assert list(tmp_path.glob("*/job.pkl")) == []
 
 
 def test_steps_limit_them_and_data_may_be_a_function(fit):
@@ -270,10 +272,3 @@ def test_a_function_that_cannot_be_sent_cannot_be_saved():
     assert lines[0] == "A result can be saved if its model function can be sent to other processes."
     assert "generator" in lines[1]
     assert lines[2] == 'Fix: Save the model itself: fit.save_model("model.keras").'
-
-
-def test_no_folder_is_left(fit, cluster, monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    fit.predict(X, cluster=cluster)
-    fit.evaluate(X, Y, cluster=cluster)
-    assert list(tmp_path.glob("*/job.pkl")) == []

@@ -5,11 +5,10 @@ import signal
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import keras
 import pytest
-from resumed import train
+from resumed import OwnFit, train
 
 import tfdistr
 from tfdistr.checkpoint.preemption import stopped
@@ -19,11 +18,6 @@ from tfdistr.training.job import Job
 from tfdistr.training.recovery_options import Recovery
 from tfdistr.training.train import _saves
 from tfdistr.utils.function_files import FunctionByName
-
-
-class OwnFit(keras.Sequential):
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        return super().fit(*args, **kwargs)
 
 
 class Tells(keras.callbacks.Callback):

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 import pytest
-from resumed import bits, train
+from resumed import At, bits, breaks, train
 
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.errors import ArgumentError
@@ -53,12 +53,6 @@ class WithoutCallbacks(keras.Sequential):
         return super().fit(*args, **given)
 
 
-class Fails(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 2:
-            raise RuntimeError("the disk is full")
-
-
 def of_class(kind: type) -> Any:
     def make() -> keras.Model:
         made = kind([keras.Input((4,)), keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])
@@ -73,7 +67,7 @@ def test_a_loop_that_reads_on_in_its_data_ends_with_the_same_bits(tmp_path):
     make = of_class(WithCallbacks)
     full = train(tmp_path / "full", make)
     with pytest.raises(RuntimeError, match="the disk is full"):
-        train(tmp_path / "run", make, callbacks=[Fails()])
+        train(tmp_path / "run", make, callbacks=[At(2, breaks)])
     fit = train(tmp_path / "run", make, resume=True)
     assert len(fit.history["loss"]) == 4
     assert bits(fit) == bits(full)

@@ -159,13 +159,10 @@ def test_a_worker_that_does_not_come_again_is_lost(fit):
         fit(WORKER_FAILED, not_started(None), max_restarts=1, min_workers=2)
 
 
-def test_the_error_knows_the_worker_that_was_not_ready(tmp_path):
-    command = [sys.executable, str(WORKER), "wait,never_ready"]
+def test_the_error_names_no_worker_if_none_was_ready(tmp_path):
+    command = [sys.executable, str(WORKER), "never_ready"]
     with pytest.raises(ClusterStartError) as caught:
-        run_workers(local_cluster(2, start_timeout=10), command, tmp_path)
-    assert (caught.value.worker, bool(caught.value.host)) == (1, True)
-    with pytest.raises(ClusterStartError) as caught:
-        run_workers(local_cluster(2, start_timeout=1, warm=False), [*command[:2], "never_ready"], tmp_path)
+        run_workers(local_cluster(2, start_timeout=1, warm=False), command, tmp_path)
     assert caught.value.worker is None
 
 

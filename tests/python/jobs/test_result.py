@@ -47,10 +47,6 @@ def result(**parts) -> FitResult:
     return FitResult(**given | parts)
 
 
-def test_metrics_are_those_of_the_last_epoch():
-    assert result().metrics == {"loss": 0.25, "accuracy": 1.0, "val_loss": 0.5}
-
-
 def test_the_history_as_a_data_frame():
     frame = result().to_frame()
     assert list(frame.columns) == ["epoch", "metric", "value", "data"]
@@ -120,28 +116,23 @@ def test_a_package_that_is_missing_is_named(monkeypatch, package, method, fix):
     assert caught.value.received == f"no {name}"
 
 
-def test_print_shows_what_was_trained_and_where_the_logs_are():
-    workers = [{"index": 0, "log": "/runs/1/logs/worker-0.log"}, {"index": 1, "log": None}]
-    assert str(result(workers=workers)).splitlines() == [
-        "Trained on 2 workers, 2 epochs, global batch 32, seed 1",
-        "  loss: 0.2500",
-        "  accuracy: 1.0000",
-        "  val_loss: 0.5000",
-        "Logs: /runs/1/logs",
-    ]
+OF_DATA = {"batch_size": None, "batches_of": "data set", "epochs": 1, "workers": 1}
+METRICS = ["  loss: 0.2500", "  accuracy: 1.0000", "  val_loss: 0.5000"]
 
 
-def test_print_shows_where_a_run_without_logs_is():
-    workers = [{"index": 0, "log": None}]
-    assert str(result(run_dir="s3://bucket/run", workers=workers)).splitlines()[-1] == "Run: s3://bucket/run"
-
-
-def test_print_of_one_worker_and_one_epoch():
-    params = PARAMS | {"batch_size": None, "batches_of": "data set", "epochs": 1, "workers": 1}
-    assert str(result(params=params, run_dir=None, history={"loss": [0.5]})).splitlines() == [
-        "Trained on 1 worker, 1 epoch, batches of the data set, seed 1",
-        "  loss: 0.5000",
-    ]
+@pytest.mark.parametrize(
+    ("parts", "lines"),
+    [
+        ({"workers": [{"index": 0, "log": "/runs/1/logs/worker-0.log"}, {"index": 1, "log": None}]},
+         ["Trained on 2 workers, 2 epochs, global batch 32, seed 1", *METRICS, "Logs: /runs/1/logs"]),
+        ({"run_dir": "s3://bucket/run", "workers": [{"index": 0, "log": None}]},
+         ["Trained on 2 workers, 2 epochs, global batch 32, seed 1", *METRICS, "Run: s3://bucket/run"]),
+        ({"params": PARAMS | OF_DATA, "run_dir": None, "history": {"loss": [0.5]}},
+         ["Trained on 1 worker, 1 epoch, batches of the data set, seed 1", "  loss: 0.5000"]),
+    ],
+)  # fmt: skip
+def test_print_shows_what_was_trained_and_where_it_is(parts, lines):
+    assert str(result(**parts)).splitlines() == lines
 
 
 def test_the_model_is_made_once_and_when_it_is_asked_for():
@@ -187,6 +178,7 @@ MODELS = {
         lambda: compiled(keras.Sequential([keras.layers.BatchNormalization(), keras.layers.Dense(1)])),
         X,
     ),
+    "bfloat16": (lambda: compiled(keras.Sequential([keras.layers.Dense(1, dtype="bfloat16")])), X),
     "momentum": (
         lambda: compiled(keras.Sequential([keras.layers.Dense(1)]), keras.optimizers.SGD(0.1, momentum=0.9)),
         X,
@@ -260,17 +252,6 @@ def test_a_model_with_a_wrong_header_is_refused_before_space_is_allocated(tmp_pa
     document.write_text(json.dumps(json.loads(document.read_text()) | {"model": digest}))
     with pytest.raises(CheckpointError, match=r"weight_0\.npy has -?\d+ bytes, says its header"):
         load_state(tmp_path)
-
-
-def test_a_model_in_bfloat16_comes_back(tmp_path):
-    def make() -> keras.Model:
-        return compiled(keras.Sequential([keras.layers.Dense(1, dtype="bfloat16")]))
-
-    trained = train(make(), X)
-    save_training(trained, tmp_path)
-    for mine, theirs in zip(load_state(tmp_path).give(make()).weights, trained.model.weights, strict=True):
-        assert mine.dtype == theirs.dtype == "bfloat16"
-        np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
 
 
 def test_the_shapes_of_inputs_are_kept_with_what_is_known_of_them():

@@ -1,6 +1,5 @@
 """Checkpoints, exact resume and restarts in this process; test_recovery.py has workers."""
 
-import logging
 import os
 import random
 import signal
@@ -12,37 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from refusals import assert_says
-from resumed import X, Y, bits, executes_three, train
+from resumed import At, OwnFit, OwnLoop, X, Y, bits, breaks, executes_three, train
 from slow import mostly_slow
 
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.clusters.local.local_cluster import LocalCluster, describe_local_cluster
 from tfdistr.errors import ArgumentError, JobStoppedError
-
-
-class Fails(keras.callbacks.Callback):
-    """Raises an error when an epoch begins."""
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__()
-        self.epoch = epoch
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == self.epoch:
-            raise RuntimeError("the disk is full")
-
-
-class Told(keras.callbacks.Callback):
-    """Sends SIGTERM to this process as an epoch begins."""
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__()
-        self.epoch = epoch
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == self.epoch:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Remembers(keras.callbacks.Callback):
@@ -57,16 +32,6 @@ class Remembers(keras.callbacks.Callback):
         self.sums = self.sums + np.array([batch, logs["loss"]])
         self.seen["batches"] = (self.seen["batches"][0] + 1, batch)
         self.drawn.append(random.random() + np.random.random())
-
-
-class OwnLoop(keras.Sequential):
-    def make_train_function(self, force: bool = False) -> Any:
-        return super().make_train_function(force)
-
-
-class OwnFit(keras.Sequential):
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        return super().fit(*args, **kwargs)
 
 
 class OwnLogs(keras.Sequential):
@@ -110,7 +75,7 @@ def undisturbed(tmp_path_factory):
 def test_a_run_goes_on_where_it_failed(tmp_path, undisturbed):
     given = {"validation_data": (X, Y), "checkpoint_every": 7}
     with pytest.raises(RuntimeError, match="the disk is full"):
-        train(tmp_path / "run", callbacks=callbacks_with(tmp_path, Fails(2)), **given)
+        train(tmp_path / "run", callbacks=callbacks_with(tmp_path, At(2, breaks)), **given)
     assert positions(tmp_path / "run")[-1:] == [(1, 9)]
     fit = train(tmp_path / "run", callbacks=callbacks_with(tmp_path), resume=True, **given)
     assert bits(fit) == undisturbed[0]
@@ -156,7 +121,7 @@ def test_a_run_of_another_kind_goes_on(tmp_path, name):
     full = train(tmp_path / "full", callbacks=own, **given)
     knows = vars(remembers).copy() if remembers else {}
     with pytest.raises(RuntimeError, match="the disk is full"):
-        train(tmp_path / "run", callbacks=[*own, Fails(2)], **given)
+        train(tmp_path / "run", callbacks=[*own, At(2, breaks)], **given)
     again = Remembers() if remembers else None
     fit = train(tmp_path / "run", callbacks=[again] if again else None, resume=True, **given)
     assert bits(fit) == bits(full)
@@ -190,7 +155,7 @@ def test_a_complete_run_can_have_more_epochs(tmp_path):
 
 def test_a_torn_checkpoint_costs_an_epoch_and_nothing_else(tmp_path, undisturbed, caplog):
     with pytest.raises(RuntimeError, match="the disk is full"):
-        train(tmp_path / "run", callbacks=callbacks_with(tmp_path, Fails(3)), validation_data=(X, Y))
+        train(tmp_path / "run", callbacks=callbacks_with(tmp_path, At(3, breaks)), validation_data=(X, Y))
     newest = tmp_path / "run" / "checkpoints" / "000003-000000000.checkpoint"
     newest.write_bytes(newest.read_bytes()[:-100])
     fit = train(tmp_path / "run", callbacks=callbacks_with(tmp_path), validation_data=(X, Y), resume=True)
@@ -219,8 +184,9 @@ def test_a_process_that_is_told_to_end_saves_at_the_next_step(tmp_path, undistur
     before = signal.getsignal(signal.SIGTERM)
     run = tmp_path / "run"
     given = {"validation_data": (X, Y), "checkpoint_every": 1000}
+    told = At(1, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(JobStoppedError) as caught:
-        train(run, callbacks=callbacks_with(tmp_path, Told(1)), **given)
+        train(run, callbacks=callbacks_with(tmp_path, told), **given)
     assert signal.getsignal(signal.SIGTERM) is before
     epoch, step = positions(run)[-1]
     assert (1, 0) < (epoch, step) <= (2, 0)
@@ -292,13 +258,6 @@ def test_a_cluster_without_a_worker():
     gpus = LocalCluster(workers=3, gpus=("0", "1", "2"))
     assert gpus.without(1, 2) == LocalCluster(workers=2, gpus=("0", "2"))
     assert gpus.without(1, 3) is None
-
-
-def test_without_the_arguments_there_are_no_checkpoints(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, logger="tfdistr"):
-        fit = train(None, checkpoint_every=None, epochs=1)
-    assert fit.params["checkpoint_every"] is None
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_description_of_a_run_is_on_the_disk_before_its_first_checkpoint(tmp_path, monkeypatch):

@@ -2,14 +2,13 @@
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import keras
 import pytest
 import stores
-from resumed import X, Y, bits, train
+from resumed import At, X, Y, bits, breaks, train
 
 from tfdistr.checkpoint import uploads
 from tfdistr.checkpoint.generations import Claim
@@ -37,23 +36,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 def trained(place: object = URL, **given: Any) -> Any:
     return train(place, validation_data=(X, Y), **given)
-
-
-class At(keras.callbacks.Callback):
-    """Does something as an epoch begins."""
-
-    def __init__(self, epoch: int, what: Callable[[], object]) -> None:
-        super().__init__()
-        self.epoch = epoch
-        self.what = what
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == self.epoch:
-            self.what()
-
-
-def breaks() -> None:
-    raise RuntimeError("the disk is full")
 
 
 def kept() -> set[Path]:

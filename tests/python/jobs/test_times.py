@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from resumed import OwnLoop
 
 import tfdistr
 from tfdistr.training.step_times import PARTS
@@ -92,10 +93,6 @@ def test_a_slow_data_function_is_a_wait_for_data(data):
 
 
 def test_keras_own_loop_knows_no_waits_for_data():
-    class OwnLoop(keras.Sequential):
-        def make_train_function(self, force=False):
-            return super().make_train_function(force)
-
     def own() -> keras.Model:
         made = OwnLoop([keras.Input((4,)), keras.layers.Dense(1)])
         made.compile("sgd", "mse")

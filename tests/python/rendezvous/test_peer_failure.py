@@ -38,7 +38,7 @@ SLOW = pytest.mark.slow(reason="starts four processes and waits for their timeou
     ],
 )
 def test_a_session_that_lives_on_hears_of_a_failure_and_of_what_comes_after_it(fault, said, own):
-    ended = run_cluster("session.py", 2, [fault], timeout=150)
+    ended = run_cluster("calls.py", 2, [fault], timeout=150)
     assert [one.status for one in ended] == [0, 0 if own else 3], ended[0].output[-3000:]
     chief, other = (calls(one.output) for one in ended)
     for first, second, *_ in (chief, other):
@@ -76,7 +76,7 @@ def test_a_worker_that_only_lost_another_is_not_blamed():
     ("how", "workers"), mostly_slow([("waits", 3), ("forked", 2)], quick=[("waits", 3)])
 )
 def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, workers):
-    ended = run_cluster("lost.py", workers, [how, str(tmp_path / "ended")], timeout=150)
+    ended = run_cluster("calls.py", workers, [how, str(tmp_path / "ended")], timeout=150)
     assert [one.status for one in ended] == [*[0] * (workers - 1), -signal.SIGKILL], ended[0].output[-3000:]
     for one in ended[:-1]:
         first, second = calls(one.output)
@@ -88,7 +88,7 @@ def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, wo
 
 
 def test_a_worker_that_hears_late_blames_the_worker_that_failed():
-    ended = run_cluster("hears_late.py", 3, [], timeout=150)
+    ended = run_cluster("calls.py", 3, ["late"], timeout=150)
     assert [one.status for one in ended] == [0, 0, 0], ended[1].output[-3000:]
     assert [calls(one.output)[1] for one in ended] == [
         "WorkerFailedError: Worker 2 failed: ValueError: a fault",
@@ -98,7 +98,7 @@ def test_a_worker_that_hears_late_blames_the_worker_that_failed():
 
 
 def test_a_worker_that_leaves_after_the_training_ends_nothing(tmp_path):
-    ended = run_cluster("lost.py", 3, ["leaves", str(tmp_path / "ended")], timeout=150)
+    ended = run_cluster("calls.py", 3, ["leaves", str(tmp_path / "ended")], timeout=150)
     assert [one.status for one in ended] == [0, 0, 0], ended[0].output[-3000:]
     assert [calls(one.output) for one in ended[:2]] == [["1 epochs", "saved"]] * 2
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from resumed import At, breaks
 from slow import mostly_slow
 
 import tfdistr
@@ -16,12 +17,6 @@ from tfdistr.errors import ArgumentError
 rng = np.random.default_rng(0)
 X = rng.normal(size=(50, 4)).astype("float32")  # of 8: seven batches, the last with two examples
 Y = X[:, :1] * X[:, 1:2]
-
-
-class Fails(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 2:
-            raise RuntimeError("the disk is full")
 
 
 def shuffled() -> dict[str, Any]:
@@ -59,7 +54,7 @@ def test_a_restored_fit_ends_with_the_same_bits(tmp_path, data, execution):
 
     full = fit(data, [], execution)
     with pytest.raises(RuntimeError, match="the disk is full"):
-        fit(data, [backup(), Fails()], execution)
+        fit(data, [backup(), At(2, breaks)], execution)
     assert (tmp_path / "backup").is_dir()
     assert fit(data, [backup()], execution) == full
 
@@ -83,7 +78,7 @@ def test_so_does_distributed_fit(tmp_path):
 
     full = train()
     with pytest.raises(RuntimeError, match="the disk is full"):
-        train(backup(), Fails())
+        train(backup(), At(2, breaks))
     assert train(backup()) == full
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from clusters import run_cluster, run_well
+from resumed import OwnFit
 
 import tfdistr
 
@@ -136,11 +137,6 @@ def test_a_job_warns_once_by_a_class_of_its_own(data):
     with pytest.warns(tfdistr.BatchLossWarning, match="the layer 'centred' uses several rows") as given:
         fit(x, y)
     assert len(given) == 1
-
-
-class OwnFit(keras.Sequential):
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        return super().fit(*args, **kwargs)
 
 
 def test_a_model_with_a_fit_of_its_own_is_checked():

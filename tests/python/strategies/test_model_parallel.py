@@ -143,6 +143,7 @@ NEEDED = 'The strategy "model_parallel" needs `placement`: places by the names o
         (None, {}, NEEDED, "None"),
         ({}, {}, NEEDED, "{}"),
         ({1: "worker 0"}, {}, NEEDED, "{1: 'worker 0'}"),
+        ("worker 0", {}, NEEDED, "'worker 0'"),
         (["worker 0"], {}, NEEDED, "['worker 0']"),
         ({"a": "server 0"}, {}, "`placement` must give devices or tasks.", "'server 0'"),
         ({"a": "worker 2"}, {}, "`placement` must name tasks of the cluster.",

@@ -166,13 +166,6 @@ def test_a_policy_of_the_user_is_respected(found):
     assert [worker["split"]["FILE"] for worker in found] == [list(range(6)), list(range(6, 12))]
 
 
-def test_a_policy_that_cannot_work_is_refused_on_every_worker(found):
-    for worker in found:
-        rule, received, _ = worker["split"]["too few"].splitlines()
-        assert rule == "The auto-shard policy FILE needs at least one file for each worker."
-        assert received == "Received: 1 file, 2 workers"
-
-
 def test_fit_on_files_that_tensorflow_shares_out(found):
     mean_of_squares = sum(i**2 for i in range(12)) / 12
     assert [worker["fit_on_files"] for worker in found] == [[pytest.approx(mean_of_squares)] * 2] * 2

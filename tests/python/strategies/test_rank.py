@@ -30,10 +30,6 @@ def place() -> tuple[Any, int, bool]:
     return tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()
 
 
-def test_a_process_alone_is_worker_0_of_1():
-    assert place() == (0, 1, True)
-
-
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

@@ -55,8 +55,6 @@ def test_what_is_no_strategy(strategy: Any, received: str) -> None:
         (lambda: as_strategy("central"),
          ["`strategy` must be one of", "Received: 'central'", "Fix: Use strategy='multi_worker_mirrored'."]),
         (lambda: as_strategy("model_parallel"), [NEEDS_PLACEMENT, "Received: None"]),
-        (lambda: model_parallel("worker 0"),  # type: ignore[arg-type]
-         [NEEDS_PLACEMENT, "Received: 'worker 0'"]),
         (lambda: multi_worker_mirrored(communication="gloo"),
          ["`communication` must be one of 'auto',", "Received: 'gloo'", "Fix: Use communication='auto'."]),
         (lambda: multi_worker_mirrored(gradient_dtype="float16"),

@@ -269,6 +269,7 @@ def test_a_worker_that_is_not_ready_in_time(job: Job) -> None:
         job.run("wait,never_ready", 2, start_timeout=8)  # worker 0 is ready long before
     log = job.run_dir / "logs" / "worker-1.log"
     assert caught.value.received == f"1 of 2 workers were not: worker 1 (log: {log})"
+    assert (caught.value.worker, bool(caught.value.host)) == (1, True)
 
 
 @pytest.fixture

@@ -57,8 +57,3 @@ def test_what_is_no_reaction(failures: Any, received: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], failures=failures)
     assert_says(caught.value, ["`failures` must be what on_failure() returns.", f"Received: {received}"])
-
-
-def test_the_function_itself_is_no_size() -> None:
-    with pytest.raises(ArgumentError, match="`batch_size` must be a whole number of at least 1"):
-        tfdistr.distributed_fit(lambda: None, [[1.0]], [1.0], batch_size=per_worker)  # type: ignore[arg-type]

@@ -1,12 +1,11 @@
 """A compiled model instead of a function: what goes to the workers, what comes back, and what cannot go."""
 
-import pickle
 import threading
 
-import cloudpickle
 import keras
 import numpy as np
 import pytest
+from copied_models import copy_elsewhere, state
 from slow import mostly_slow
 
 import tfdistr
@@ -64,10 +63,6 @@ def unbuilt() -> keras.Model:
     return compiled(keras.Sequential([layers.Dense(4, "relu"), layers.Dropout(0.0), layers.Dense(1)]))
 
 
-def state(model: keras.Model) -> list[np.ndarray]:
-    return [*model.get_weights(), *(np.asarray(value) for value in model.optimizer.variables)]
-
-
 # Slow: trains each model twice.
 @pytest.mark.parametrize(
     ("make", "workers"), mostly_slow([(functional, None), (unbuilt, 2)], quick=[(functional, None)])
@@ -91,7 +86,7 @@ def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_mode
 def test_the_next_call_begins_with_the_weights_and_the_optimizer_state_of_the_last():
     model = functional()
     tfdistr.distributed_fit(model, X, Y, **JOB)
-    copy = pickle.loads(cloudpickle.dumps(GivenModel(model)))()
+    copy = copy_elsewhere(model)
     for received, wanted in zip(state(copy), state(model), strict=True):
         np.testing.assert_array_equal(received, wanted)
     assert copy.get_compile_config() == model.get_compile_config()
@@ -168,7 +163,7 @@ def with_nested_parts() -> keras.Model:
 def test_functions_and_classes_of_the_user_go_along():
     model = with_nested_parts()
     expected = tfdistr.distributed_fit(with_nested_parts, X, Y, **JOB)
-    copy = pickle.loads(cloudpickle.dumps(GivenModel(model)))()
+    copy = copy_elsewhere(model)
     copy.set_weights(model.get_weights())
     np.testing.assert_array_equal(copy.predict(X, verbose=0), model.predict(X, verbose=0))
     assert copy.evaluate(X, Y, verbose=0) == model.evaluate(X, Y, verbose=0)

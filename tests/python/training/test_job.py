@@ -88,14 +88,6 @@ def test_arrays_are_mapped_into_memory(tmp_path):
     assert (tmp_path / "value.pkl").stat().st_size < X.nbytes / 2
 
 
-def test_arrays_of_text_and_arrays_of_r(tmp_path):
-    value = (np.array(["é", "b"]), np.array(["long " * 10, b"b"], object), np.asfortranarray(X))
-    texts, objects, fortran = there_and_back(value, tmp_path)
-    assert texts.tolist() == ["é", "b"]
-    assert objects.tolist() == ["long " * 10, b"b"]
-    np.testing.assert_array_equal(fortran, X)
-
-
 def test_lambdas_and_closures_take_with_them_what_they_use(tmp_path):
     captured, number = X.copy(), 2
 

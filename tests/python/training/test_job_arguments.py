@@ -17,7 +17,7 @@ from tfdistr.fit import distributed_fit
 from tfdistr.jobs import run_dir as module
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.training.job_arguments import make_job
-from tfdistr.utils.arguments import check_bool, check_choice, check_int, check_optional_int
+from tfdistr.utils.arguments import check_bool, check_choice, check_int
 from tfdistr.utils.function_files import FunctionByName
 
 X = np.zeros((4, 2), "float32")
@@ -205,22 +205,11 @@ def test_an_earlier_run_is_not_overwritten(tmp_path, name):
     assert_says(caught.value, ["`run_dir` must be a new or empty folder", f"Received: {tmp_path / name}"])
 
 
-@pytest.mark.parametrize("value", [2, 2.0, np.int64(2), np.float32(2.0)])
-def test_whole_numbers(value):
-    assert check_int("n", value) == check_optional_int("n", value) == 2
-    assert type(check_int("n", value)) is int
-
-
 @pytest.mark.parametrize("value", [0, 11, 2.5, "2", True, None, [2], float("nan"), float("inf"), 2 + 0j])
 def test_what_is_no_whole_number(value):
     with pytest.raises(ArgumentError) as caught:
         check_int("n", value, maximum=10)
     assert_says(caught.value, ["`n` must be a whole number from 1 to 10.", f"Received: {value!r}"])
-
-
-def test_what_may_be_left_out():
-    assert check_optional_int("n", None) is None
-    assert check_int("n", 0, minimum=0) == 0
 
 
 def test_choices_and_flags():

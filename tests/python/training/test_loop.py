@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from resumed import OwnLoop
 from slow import mostly_slow
 
 from tfdistr.data.order.context import WorkerContext
@@ -217,10 +218,6 @@ def test_calls_that_take_long_become_shorter(monkeypatch):
 
 
 def test_a_model_with_a_loop_of_its_own_keeps_it():
-    class OwnLoop(keras.Sequential):
-        def make_train_function(self, force=False):
-            return super().make_train_function(force)
-
     assert runs_own_loop(make())
     assert not runs_own_loop(OwnLoop([keras.layers.Dense(1)]))
     changed = make()

@@ -1,13 +1,23 @@
 """A copy of a given model makes the same step: what no configuration describes is restored, or refused."""
 
-import pickle
-
-import cloudpickle
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from copied_models import Configured, Helper, Net, Outer, Scaled, X, Y, changed, compiled, sequence
+from copied_models import (
+    Configured,
+    Helper,
+    Net,
+    Outer,
+    Scaled,
+    X,
+    Y,
+    changed,
+    compiled,
+    copy_elsewhere,
+    sequence,
+    state,
+)
 
 import tfdistr
 from tfdistr.training.model_copies.given_model import GivenModel
@@ -168,16 +178,6 @@ RESTORED = {
     "a helper in place of another": replaced_helper,
     "weights that two calls share": shared_layer,
 }
-
-
-def copy_elsewhere(model: keras.Model) -> keras.Model:
-    """The copy that another process would have."""
-    return pickle.loads(cloudpickle.dumps(GivenModel(model)))()
-
-
-def state(model: keras.Model) -> list[np.ndarray]:
-    variables = [*model.variables, *model.optimizer.variables]
-    return [np.asarray(variable.value.numpy(), "float64") for variable in variables]
 
 
 @pytest.mark.parametrize("what", RESTORED)

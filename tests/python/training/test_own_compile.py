@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
-import cloudpickle
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from copied_models import copy_elsewhere
+from resumed import At, breaks
 
 import tfdistr
 from tfdistr.tf_internals import optimizers_of
@@ -154,10 +154,6 @@ def adversaries() -> Adversaries:
     return made
 
 
-def copy_of(model: keras.Model) -> Any:
-    return pickle.loads(cloudpickle.dumps(GivenModel(model)))()
-
-
 def state(model: keras.Model) -> list[np.ndarray]:
     return [*model.get_weights(), *(np.asarray(v) for o in optimizers_of(model) for v in o.variables)]
 
@@ -168,7 +164,7 @@ def assert_same(received: keras.Model, wanted: keras.Model, atol: float = 0.0) -
 
 
 def test_a_copy_has_the_arguments_of_the_class_and_those_of_keras():
-    copy = copy_of(task(loss=Smoothed(3.0), sampler=Sampler(7), run_eagerly=True))
+    copy = copy_elsewhere(task(loss=Smoothed(3.0), sampler=Sampler(7), run_eagerly=True))
     assert isinstance(copy, Task)
     assert (copy.sampler.k, copy.loss.factor, copy.run_eagerly) == (7, 3.0, True)
     assert float(copy.optimizer.learning_rate) == pytest.approx(0.01)
@@ -176,7 +172,7 @@ def test_a_copy_has_the_arguments_of_the_class_and_those_of_keras():
 
 
 def test_defaults_that_compile_resolves_stay_what_they_were():
-    copy = copy_of(Task())
+    copy = copy_elsewhere(Task())
     assert float(copy.optimizer.learning_rate) == pytest.approx(5e-5)
     assert (type(copy.loss), copy.sampler.k) == (losses.MeanSquaredError, 5)
 
@@ -184,14 +180,14 @@ def test_defaults_that_compile_resolves_stay_what_they_were():
 def test_keras_gets_what_it_got_whatever_the_names_of_the_arguments_are():
     model = Detector()
     model.compile(box_loss=Smoothed(4.0), metrics=["mse"])
-    copy = copy_of(model)
+    copy = copy_elsewhere(model)
     assert [loss.factor for loss in copy.loss] == [4.0]
     assert type(copy.optimizer) is keras.optimizers.SGD
     assert copy.get_compile_config() == model.get_compile_config()
 
 
 def test_an_optimizer_that_follows_compile_of_keras_is_an_argument_too():
-    copy = copy_of(own_loop())
+    copy = copy_elsewhere(own_loop())
     assert float(copy.optimizer.learning_rate) == pytest.approx(0.03)
     assert copy._loss_fn.factor == 2.0
 
@@ -204,14 +200,14 @@ def test_an_object_that_two_arguments_share_is_one_object_in_a_copy():
 
     model, adam = Shares(), keras.optimizers.Adam()
     model.compile(adam, adam)
-    copy = copy_of(model)
+    copy = copy_elsewhere(model)
     assert copy.teacher_optimizer is copy.optimizer
 
 
 def test_an_optimizer_that_scales_the_loss_is_not_scaled_twice():
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        copy = copy_of(task())
+        copy = copy_elsewhere(task())
     finally:
         keras.config.set_dtype_policy("float32")
     assert type(copy.optimizer) is keras.optimizers.LossScaleOptimizer
@@ -229,13 +225,13 @@ def test_a_class_with_a_get_compile_config_is_compiled_with_it():
 
     model = Scaled()
     model.compile(2.5)
-    assert copy_of(model)._factor == 2.5
+    assert copy_elsewhere(model)._factor == 2.5
 
 
 def test_keras_saves_models_as_before(tmp_path):
     saved = keras.Model.get_compile_config, keras.Model.compile_from_config, keras.Model.compile
     model = task()
-    copy_of(model)
+    copy_elsewhere(model)
     assert (keras.Model.get_compile_config, keras.Model.compile_from_config, keras.Model.compile) == saved
     assert "own" not in model.get_compile_config()
 
@@ -254,7 +250,7 @@ def test_the_callers_model_has_the_result_of_a_function_that_makes_the_same_mode
     assert int(model.optimizer.iterations.numpy()) == 12
     assert_same(model, expected.model, atol=1e-6)
     assert fit.history.keys() == expected.history.keys()
-    copy = copy_of(model)
+    copy = copy_elsewhere(model)
     assert_same(copy, model)
     second = tfdistr.distributed_fit(fit, X, Y, **JOB)
     assert int(second.model.optimizer.iterations.numpy()) == 24
@@ -267,15 +263,9 @@ def test_all_optimizers_of_the_callers_model_have_their_state():
     tfdistr.distributed_fit(model, X, Y, **JOB)
     assert [int(o.iterations.numpy()) for o in optimizers_of(model)] == [0, 12, 12]
     assert_same(model, expected.model)
-    assert_same(copy_of(model), model)
+    assert_same(copy_elsewhere(model), model)
     tfdistr.distributed_fit(model, X, Y, **JOB)
     assert [int(o.iterations.numpy()) for o in optimizers_of(model)] == [0, 24, 24]
-
-
-class Fails(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 1:
-            raise RuntimeError("the disk is full")
 
 
 @pytest.mark.parametrize("make", [task, adversaries])
@@ -285,7 +275,7 @@ def test_a_run_resumes_with_the_same_bits(tmp_path, make):
     given = JOB | {"checkpoint_every": "epoch"}
     full = tfdistr.distributed_fit(as_model_factory(model), X, Y, run_dir=tmp_path / "full", **given)
     with pytest.raises(RuntimeError, match="the disk is full"):
-        tfdistr.distributed_fit(model, X, Y, run_dir=tmp_path / "run", callbacks=[Fails()], **given)
+        tfdistr.distributed_fit(model, X, Y, run_dir=tmp_path / "run", callbacks=[At(1, breaks)], **given)
     tfdistr.distributed_fit(model, X, Y, run_dir=tmp_path / "run", resume=True, **given)
     assert_same(model, full.model)
 

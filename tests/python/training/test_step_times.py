@@ -80,18 +80,6 @@ def test_each_second_is_in_one_part(clock):
     assert list(times.finish()) == list(PARTS)
 
 
-def test_what_comes_before_the_first_step_is_the_start(clock):
-    times = StepTimes()
-    with times.measure("callbacks"):
-        clock.now += 1.0
-    times.add("waiting_for_data", 0.5)
-    clock.now += 1.0
-    times.step_done()
-    clock.now += 3.0
-    found = times.finish()
-    assert {name: seconds for name, seconds in found.items() if seconds} == {"start": 2.0, "computing": 3.0}
-
-
 def test_a_training_without_steps_is_all_start(clock):
     peers = Collectives(clock)
     times = StepTimes(peers)

@@ -18,6 +18,7 @@ ARRAYS = {
     "backwards": np.arange(6.0)[::-1],
     "of logical values": np.asfortranarray(np.eye(3) > 0),
     "of text": np.asfortranarray(np.array([["a", "b"], ["c", "d"]])),
+    "of objects": np.array(["é", "long " * 10, b"b"], object),
     "empty": np.asfortranarray(np.zeros((0, 3))),
     "without columns": np.zeros((4, 6), np.int32)[::2, :0],
     "of rows": np.arange(6).reshape(2, 3),

@@ -6,13 +6,10 @@ FILE gets, by the name of a model, the warnings, and whether a variable changed.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np

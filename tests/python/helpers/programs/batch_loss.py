@@ -5,10 +5,7 @@ Usage: batch_loss.py FILE LOSS DATA   (the name of the loss; "dataset" or "PyDat
 With the loss "centred", a layer uses several rows at once.
 """
 
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np

@@ -6,13 +6,10 @@ Usage: callbacks_apart.py OWN   (writes OWN/<index>.json: what each part gave on
 import gc
 import json
 import logging
-import os
 import sys
 import weakref
 from pathlib import Path
 from typing import Any, ClassVar
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 

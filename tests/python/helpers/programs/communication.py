@@ -3,10 +3,7 @@
 Usage: communication.py ASKED   (prints it after "used: ")
 """
 
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 

@@ -4,13 +4,10 @@ Usage: custom_loop.py FOLDER   (writes FOLDER/<index>.json: what each part of th
 """
 
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
@@ -198,10 +195,6 @@ def split() -> object:
         ),
         "unseeded": ids(files(paths).shuffle(12), None),
     }
-    try:
-        ids(files(paths[:1]), Policy.FILE)
-    except tfdistr.DataShardError as error:
-        given["too few"] = str(error)
     return given
 
 

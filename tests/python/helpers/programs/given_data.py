@@ -4,14 +4,11 @@ Usage: given_data.py FOLDER   (writes FOLDER/<index>.json: the losses of two epo
 """
 
 import json
-import os
 import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 

@@ -3,8 +3,6 @@
 import os
 import signal
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import tfdistr
 
 strategy = tfdistr.MultiWorkerMirroredStrategy(heartbeat_timeout=6)

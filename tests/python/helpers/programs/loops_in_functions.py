@@ -7,11 +7,8 @@ FILE gets the sums of the batches that each way has seen, as JSON.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 

@@ -9,8 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import keras
 import numpy as np
 import tensorflow as tf

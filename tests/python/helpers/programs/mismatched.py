@@ -4,12 +4,9 @@ Usage: mismatched.py FOLDER   (writes FOLDER/<index>.json: what each call raised
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np

@@ -11,8 +11,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -94,9 +92,7 @@ class OwnStep(keras.Model):
         with tf.GradientTape() as tape:
             loss = self.optimizer.scale_loss(self.compute_loss(y=y, y_pred=self(x, training=True)))
         gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(
-            [tf.convert_to_tensor(g) * 0.5 for g in gradients], self.trainable_variables
-        )
+        self.optimizer.apply([tf.convert_to_tensor(g) * 0.5 for g in gradients], self.trainable_variables)
         return {"loss": loss}
 
 

@@ -4,12 +4,9 @@ Usage: mpi_rank.py FOLDER   (writes FOLDER/<rank>.json)
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 

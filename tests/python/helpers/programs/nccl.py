@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -5,11 +5,8 @@ Usage: outside_scope.py FOLDER   (writes FOLDER/<index>.json: what fit, evaluate
 """
 
 import json
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 

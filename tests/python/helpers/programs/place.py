@@ -4,11 +4,8 @@ Usage: place.py FOLDER [COMMUNICATION]   (writes FOLDER/<index>.json)
 """
 
 import json
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tfdistr
 

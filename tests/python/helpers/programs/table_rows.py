@@ -4,12 +4,9 @@ Usage: table_rows.py FOLDER COMMUNICATION   as a worker; it writes FOLDER/<index
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tfdistr
 

@@ -4,13 +4,10 @@ Usage: tapes.py FILE   (which gets what was found, as JSON)
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np

@@ -7,13 +7,10 @@ The same cases without a strategy say what one process gives: `run(cases, folder
 
 import contextlib
 import math
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np

@@ -4,11 +4,8 @@ Usage: traffic.py FOLDER COMMUNICATION   (worker 0 writes FOLDER/traffic.json)
 """
 
 import json
-import os
 import sys
 from pathlib import Path
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tfdistr
 

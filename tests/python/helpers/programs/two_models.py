@@ -4,9 +4,6 @@ Usage: two_models.py
 """
 
 import gc
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np

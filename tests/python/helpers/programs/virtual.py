@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -37,9 +35,7 @@ def compiled(model: keras.Model, **arguments: Any) -> keras.Model:
 
 
 def stack(*parts: keras.layers.Layer, **arguments: Any) -> Callable[[], keras.Model]:
-    return lambda: compiled(
-        keras.Sequential([keras.Input((4,)), *parts, keras.layers.Dense(2)]), **arguments
-    )
+    return lambda: compiled(keras.Sequential([keras.Input((4,)), *parts, keras.layers.Dense(2)]), **arguments)
 
 
 class TensorFlowNoise(keras.layers.Layer):
@@ -231,9 +227,7 @@ def distance_to_none(name: str) -> float:
         )
         for count in (4, None)
     ]
-    both = [
-        [*fit.model.get_weights(), *(fit.history[key] for key in sorted(fit.history))] for fit in fits
-    ]
+    both = [[*fit.model.get_weights(), *(fit.history[key] for key in sorted(fit.history))] for fit in fits]
     return max(float(np.abs(np.subtract(a, b)).max()) for a, b in zip(*both, strict=True))
 
 
