@@ -18,7 +18,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.rendezvous.peer_failure import reported_failure
 from tfdistr.utils.gpus import VISIBLE, addresses_of_gpus
-from tfdistr.utils.running_system import running_system
+from tfdistr.utils.processes import running_system
 from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")

@@ -1,4 +1,4 @@
-"""The state of processes, and the exit of a process with its parent.
+"""The state of processes and of their system, and the exit of a process with its parent.
 
 The helpers that run by their path read this file by its path, so it uses the standard library only.
 """
@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -132,3 +133,11 @@ def _in_ipython() -> bool:
     """Return whether IPython runs this process; scripts may also import it."""
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get_ipython is not None and get_ipython() is not None
+
+
+def running_system() -> str:
+    """Return the id of the running system. It is the name of the host where systems have no id."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not on Linux
+        return socket.gethostname()

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster, ConfiguredCluster, number_of
+from tfdistr.clusters.cluster import Backend, Cluster, ConfiguredCluster, mpi_library, number_of
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import check_cores, share_of
 from tfdistr.clusters.worker_process import WorkerProcess, stop

@@ -14,11 +14,10 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import count_examples
-from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.probed_state import ProbedState
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_effects import Array, Effects
-from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.exact.step_logs import MetricResults, flat_logs
 
 # The most steps that are made until an optimizer changes weights: steps may add up gradients before.
 _MOST_STEPS = 8

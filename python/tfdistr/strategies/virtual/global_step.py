@@ -15,9 +15,8 @@ from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.data.order.shard import cut_rows
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact.loss_weighting import count_examples
-from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.exact.step_logs import MetricResults, flat_logs
 from tfdistr.strategies.virtual.operations import check_operations
 from tfdistr.strategies.virtual.share import (
     ShareExchange,

@@ -22,8 +22,8 @@ from tfdistr.strategies.exact.loss_weighting import (
     at_least_one,
     count_examples,
 )
-from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step_logs import MetricResults
 from tfdistr.strategies.exact.tape_sums import current_graph
 
 
