@@ -123,10 +123,7 @@ class StoredCheckpoints:
         return generation.folder + _REFUSED not in names and self._store.read(run) == self._store.read(own)
 
     def fetch(self, folder: CheckpointFolder) -> Position | None:
-        """Download the newest complete checkpoint of this run into a folder; return its position, or None.
-
-        It logs why newer ones were refused.
-        """
+        """Download the newest complete checkpoint of this run into a folder; return its position, or None."""
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = folder.path / "fetched.partial"
         refused: set[Complete] = set()

@@ -178,11 +178,7 @@ class Cluster:
         """Check that what starts the workers is here."""
 
     def backend(self, communication: str) -> Backend:
-        """Choose what carries the gradients, as far as it can be chosen before the workers meet.
-
-        Args:
-            communication: What the user has passed: "auto", "mpi", "ring" or "nccl".
-        """
+        """Choose what carries the gradients, as far as it can be chosen before the workers meet."""
         self.check()
         if self.workers == 1 and communication in ("auto", "mpi"):
             return Backend("auto", self, "one worker has none to talk to")
@@ -215,15 +211,7 @@ class Cluster:
         raise NotImplementedError
 
     def without(self, worker: int, min_workers: int) -> Cluster | None:
-        """Return this cluster without a lost worker; on other hosts, without the host of that worker.
-
-        Args:
-            worker: The index of the worker.
-            min_workers: The least number of workers that must be left.
-
-        Returns:
-            The cluster, or None if too few workers would be left.
-        """
+        """Return this cluster without a worker, or its host; None if fewer than ``min_workers`` are left."""
         raise NotImplementedError
 
     def with_servers(self) -> Cluster:

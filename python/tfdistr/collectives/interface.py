@@ -113,12 +113,7 @@ class Collectives(ABC):
     def _all_rows(
         self, slices: Sequence[tf.IndexedSlices], counts: tf.Tensor, dtype: tf.DType | None, add: bool
     ) -> list[tf.IndexedSlices]:
-        """Exchange the rows of all tables in one collective.
-
-        Args:
-            slices: This worker's rows; if ``add``, each index occurs once.
-            counts: The numbers of rows: ``counts[worker][table]``.
-        """
+        """Exchange the rows of all tables, whose numbers are ``counts[worker][table]``, in one collective."""
         sent = [tf.IndexedSlices(_sent(s.values, dtype), s.indices, s.dense_shape) for s in slices]
         layouts = [layout for each in sent if (layout := Layout.of(each)) is not None]
         if len(layouts) < len(sent):  # an unusual type or shape
@@ -176,12 +171,7 @@ class Collectives(ABC):
         return tf.IndexedSlices(values, self.all_gather(own.indices, 0), own.dense_shape)
 
     def sum_in_order(self, tree: SumTree, values: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Sum tensors over the virtual workers. The order of the additions depends on their number alone.
-
-        Args:
-            values: For each of this worker's nodes of the tree, the sums under it: tensors with the same
-                shapes and types at all nodes and on all workers.
-        """
+        """Sum tensors over the virtual workers, from the sums at this worker's nodes of the tree."""
         results: dict[int, tf.Tensor] = {}
         for pack in _packs(list(reversed(list(enumerate(values[0])))), self._bytes_per_pack):
             numbers = [i for i, _ in pack]

@@ -51,12 +51,7 @@ class Seen(NamedTuple):
 
 
 def choose(collectives: Collectives, asked: str, titles: Sequence[str], *, in_order: bool) -> str:
-    """Choose "nccl" or "ring" together with the other workers; the chief says which, and why.
-
-    Args:
-        asked: "auto", "ring" or "nccl".
-        in_order: Whether sums must have a fixed order, which NCCL does not promise.
-    """
+    """Choose "nccl" or "ring" with the other workers; NCCL promises no order of the sums."""
     seen = [Seen(*json.loads(text)) for text in collectives.exchange(json.dumps(Seen.here()))]
     why = why_not(titles, seen)
     if why is not None and not why and asked == "auto" and in_order:

@@ -53,11 +53,7 @@ def run_fit(
     keep_checkpoints: Any = KEPT,
     **arguments: Unpack[FitArguments],
 ) -> FitResult:
-    """Train; see ``distributed_fit()`` for the arguments and the errors.
-
-    The named arguments determine where the job is trained, and its reaction to failures. The other arguments
-    describe the job; see ``make_job()``.
-    """
+    """Train; see ``distributed_fit()`` for the arguments and the errors."""
     note_call()
     check_installed()
     if cluster is None:

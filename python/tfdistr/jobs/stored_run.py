@@ -117,10 +117,7 @@ class StoredRun:
         return shown
 
     def end(self) -> None:
-        """Wait for the checkpoints of a job that is complete, and upload the rest.
-
-        A second call does nothing.
-        """
+        """Wait for the checkpoints of a job that is complete, and upload the rest, once."""
         if not self._active:
             return
         try:
@@ -206,14 +203,7 @@ class StoredRun:
 def open_run(
     run_dir: Any, job: Job, cluster: Cluster | None = None
 ) -> Iterator[tuple[Path, StoredRun | None]]:
-    """Open the folder of a job: a folder of this machine, or one for a run in a store.
-
-    Args:
-        run_dir: A folder or a URL; None for a temporary folder.
-
-    Returns:
-        The folder, and the run if it is in a store.
-    """
+    """Open the folder of a job: a folder of this machine, or that of a run in a store, and this run."""
     resume = job.recovery.resume
     if is_url(run_dir):
         with StoredRun(run_dir, cluster, resume=resume, keep=job.recovery.keep) as stored:

@@ -259,11 +259,7 @@ def begin_with_seed(parts: Iterable[object], seed: int) -> None:
 
 
 def environment_of_r_worker(scratch: Path | None = None) -> dict[str, str]:
-    """Return the environment variables with which an R worker finds this Python and this R's packages.
-
-    Args:
-        scratch: A folder for R's temporary files, which R leaves behind when it is killed.
-    """
+    """Return the variables with which an R worker finds Python, its packages, and a ``scratch`` folder."""
     env = {"RETICULATE_PYTHON": os.path.abspath(sys.executable)}
     if _here and not _here[0].embedded:
         env["R_LIBS"] = _here[0].libraries()

@@ -136,15 +136,7 @@ class Difference:
 def find_difference(
     fits: Sequence[FitResult], outputs: Sequence[object], workers: Sequence[int], tolerance: float
 ) -> Difference | None:
-    """Compare each fit with the first one.
-
-    Args:
-        fits: The results, one for each number of workers.
-        outputs: The predictions of each result's model for the same rows.
-
-    Returns:
-        The first difference; None if all are the same.
-    """
+    """Compare each fit with the first one; return the first difference, or None."""
     for number in range(1, len(fits)):
         pairs = tuple(_pairs(fits[0], fits[number], outputs[0], outputs[number], tolerance))
         if any(pair.differs for pair in pairs):

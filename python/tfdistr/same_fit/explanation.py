@@ -41,11 +41,7 @@ class Explanation:
     known: tuple[str, ...] = ()
 
     def message(self, found: Difference, most: int) -> str:
-        """Return the message: the difference, what is known of it, the reasons, and what to do.
-
-        Args:
-            most: The highest number of workers.
-        """
+        """Return the message: the difference, what is known of it, the reasons, and what to do."""
         lines = [str(found), *(f"Known: {known}" for known in self.known)]
         lines += [f"{'Reason' if self.sure else 'Likely reason'}: {reason.text}" for reason in self.reasons]
         fixes = dict.fromkeys(reason.fix.format(most=most) for reason in self.reasons)
@@ -62,16 +58,7 @@ def explain(
     sixteen_bits: bool = False,
     callbacks: bool = False,
 ) -> Explanation:
-    """Find the likely reason of a difference.
-
-    Args:
-        history: That of the fit on the lower number of workers.
-        differences: What the fit on the higher number of workers says of its differences from one worker.
-        run: Trains on so many workers once more.
-        virtual: Whether the fits had virtual workers.
-        sixteen_bits: Whether the model computes with 16 bits, or gradients are sent so.
-        callbacks: Whether the fits had callbacks.
-    """
+    """Find the likely reason of a difference, from what the fits say and from trainings by ``run``."""
     model = [pair for pair in found.pairs if pair.group in ("weight", "optimizer")]
     if any(not pair.same_shape for pair in model):
         return Explanation([reasons.OTHER_MODEL], sure=True)

@@ -45,12 +45,7 @@ class Plan:
         outputs: Sequence[object],
         train: Callable[[int, dict[str, Any]], FitResult],
     ) -> str | None:
-        """Compare the results, and return the message about the first difference; None if there is none.
-
-        Args:
-            outputs: The predictions of each result's model for the same rows.
-            train: Called with the number of workers and the arguments of ``distributed_fit()``.
-        """
+        """Compare the results, and return the message about the first difference; None if there is none."""
         found = find_difference(fits, outputs, self.workers, self.tolerance)
         if found is None:
             return None

@@ -95,12 +95,7 @@ def _say_launcher(collectives: Collectives | None) -> None:
 
 
 def join(resolver: Any, exchange: Exchange, start_timeout: float, heartbeat_timeout: float) -> Joined:
-    """Join the other workers, and become an MPI rank with them or prepare the start of the servers.
-
-    Args:
-        exchange: The backend options. "auto" is MPI if all workers can be ranks of one MPI job.
-        start_timeout: Seconds within which every worker must have joined.
-    """
+    """Join the other workers, and become an MPI rank with them or prepare the start of the servers."""
     training = training_jobs(resolver)
     if not training or resolver.task_type not in training:
         return Joined()

@@ -88,19 +88,7 @@ def run_workers(
     *,
     heartbeat_timeout: float | None = None,
 ) -> list[WorkerStatus]:
-    """Run one job: start the workers, wait for all of them, leave none behind.
-
-    Args:
-        run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
-        on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
-        port_retries: How often to restart if another program has taken the port of a worker; the logs
-            of each attempt are kept as ``worker-<index>.log.<attempt>``.
-        heartbeat_timeout: Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait; by
-            default `STOP_TIMEOUT`.
-
-    Returns:
-        One status for each worker, when every process has exited with status 0 after its event "done".
-    """
+    """Run one job: start the workers, wait for all of them, leave none behind; return their statuses."""
     notify: OnEvent = on_event or (lambda event: None)
     attempt = 1
     while True:

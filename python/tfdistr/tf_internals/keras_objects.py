@@ -282,10 +282,6 @@ def named(kind: str, given: object) -> Any:
     """Return the class or the function that Keras uses for the name of a loss or a metric.
 
     ``keras.metrics.get()`` would create the variables of a metric, so this reads its private table.
-
-    Args:
-        kind: "loss" or "metric".
-        given: The argument of ``compile``. What is no name, or not a known one, is returned as it is.
     """
     table = _losses.ALL_OBJECTS_DICT if kind == "loss" else _metrics.ALL_OBJECTS_DICT
     return table.get(given, given) if isinstance(given, str) else given

@@ -95,10 +95,6 @@ def configure_coordination(
     barrier that names missing tasks. There is no public way to pass other values. (The jobs are added to the
     message itself: the module of its classes is ``tensorflow.tsl.protobuf`` in TensorFlow 2.18, and
     ``tensorflow.compiler.xla.tsl.protobuf`` from 2.19.)
-
-    Args:
-        leader: The task that hosts the service, such as ``/job:worker/replica:0/task:0``.
-        register_timeout: Seconds within which every task must have registered.
     """
     context = _context.context()
     context.configure_coordination_service(

@@ -72,12 +72,7 @@ def set_values(
     others: Sequence[OptimizerValues],
     inputs: object,
 ) -> None:
-    """Assign the values of another model to a model.
-
-    Args:
-        model: The model, which may be not built.
-        inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
-    """
+    """Assign the values of another model to a model, which is built with ``inputs`` if it is not built."""
     # The cell of an RNN gets the weights of its layers in the first call of the model.
     if not model.built or len(model.weights) < len(weights):
         _build(model, inputs, len(weights))

@@ -111,10 +111,7 @@ def check_recovery(
     cluster: object,
     shrinking: Sequence[str],
 ) -> Recovery:
-    """Check the recovery arguments of ``distributed_fit()``.
-
-    ``shrinking`` are the strategies whose jobs can continue with fewer workers.
-    """
+    """Check the recovery arguments of ``distributed_fit()``; ``shrinking`` strategies lose workers."""
     restarts = failures.max_restarts
     resumes = check_bool("resume", resume)
     fewest = _fewest(failures.min_workers, cluster)

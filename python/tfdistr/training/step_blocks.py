@@ -79,12 +79,7 @@ class StepLoops:
         arguments: Callable[[tf.Tensor], tuple[object, ...]],
         clocks: tuple[tf.Tensor, ...] = (),
     ) -> tuple[Any, ...]:
-        """Make ``count`` steps in the graph.
-
-        Returns:
-            The logs of the last step, the traced values of all steps (None without a trace), the seconds of
-            these waits, and the time when the last step ended.
-        """
+        """Make ``count`` steps: return the last logs, the traced values, the waits and the end."""
         known = [tf.TensorSpec([], tf.float32)] if self._stacked or self._known else []
         one = self._one.get_concrete_function(self._data.element_spec, *known)
         form = one.structured_outputs

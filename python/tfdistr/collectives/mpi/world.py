@@ -104,10 +104,7 @@ class RankMeeting:
         return set(range(self._ranks)) - {self._rank} if self._ranks == self._on_this_host else set()
 
     def _running(self) -> set[int]:
-        """Return the ranks on this host that run.
-
-        Empty if this cannot be seen: a container may have a separate process table for each rank.
-        """
+        """Return the ranks on this host that run; empty where each has its own process table."""
         if self._launcher <= 1:
             return set()
         found: set[int] = set()

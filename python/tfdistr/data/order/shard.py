@@ -265,10 +265,7 @@ def _is_all(shares: int, own: Own) -> bool:
 
 
 def bounds(rows: Any, shares: int, own: Own) -> tuple[Any, Any]:
-    """Return the first row and the end of a share of a batch, or of consecutive shares.
-
-    Shares differ by at most one row.
-    """
+    """Return the first row and the end of a share, or of several; shares differ by at most one row."""
     first, end = (own.start, own.stop) if isinstance(own, range) else (own, own + 1)
     return rows * first // shares, rows * end // shares
 

@@ -176,11 +176,7 @@ class Strategy:
     # What fits it
 
     def destination(self, cluster: Any) -> Destination:
-        """Return where a job trains.
-
-        Args:
-            cluster: The user's argument: the cluster to start, or None.
-        """
+        """Return where a job trains, for the cluster that the user has passed, or None."""
         if cluster is not None:
             self._check_cluster(cluster)
             backend = self.backend(cluster)
@@ -204,18 +200,11 @@ class Strategy:
 
     @classmethod
     def fits(cls, workers: int, ps: int, *, peers: bool = False) -> bool:
-        """Return whether this number of processes can train a job.
-
-        Args:
-            peers: Whether all processes train: MPI ranks, or workers without a chief.
-        """
+        """Return whether so many processes can train a job; ``peers``: all of them train."""
         return ps == 0 and (cls.max_workers is None or workers <= cls.max_workers)
 
     def backend(self, cluster: Cluster) -> Backend:
-        """Return the backend of the collectives between the processes of ``cluster``.
-
-        It fails before anything is written or started.
-        """
+        """Return the backend of ``cluster``; an error before anything is written or started."""
         return cluster.backend(self._communication)
 
     @classmethod

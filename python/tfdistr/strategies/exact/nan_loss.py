@@ -129,12 +129,7 @@ class LossWatch:
         self._first.assign(0)
 
     def see(self, loss: tf.Tensor, present: tf.Tensor, *, is_first: bool = True) -> None:
-        """Check a loss of a step.
-
-        Args:
-            present: Whether this worker has examples in the step.
-            is_first: Whether it is the first loss of the step.
-        """
+        """Check a loss of a step, if this worker has examples (``present``)."""
         self.note(present & ~tf.reduce_all(tf.math.is_finite(loss)), is_first=is_first)
 
     def note(self, bad: tf.Tensor, *, is_first: bool = True) -> None:
@@ -154,11 +149,7 @@ class LossWatch:
         return int(self._first.numpy()), int(not finite), int(self.inputs.first.numpy().any())
 
     def report(self, table: np.ndarray) -> None:
-        """Log once, on all workers, what was not finite, and where. All workers must call it.
-
-        Args:
-            table: The ``numbers()`` of each worker.
-        """
+        """Log once what was not finite, from the ``numbers()`` of each worker. All workers must call it."""
         if table[:, 2].any():
             for worker, text in enumerate(self._collectives.exchange(self.inputs.describe())):
                 self.inputs.warn(text, worker)

@@ -58,13 +58,7 @@ class StepProbe:
 
     @contextlib.contextmanager
     def prepared(self, *, perturbed: bool, together: bool = False) -> Iterator[None]:
-        """Prepare the model for runs, and restore it after the context.
-
-        Args:
-            perturbed: Whether to change the weights a little.
-            together: Whether all workers call it. Then they begin with the state of the chief's layers: each
-                worker has its own moving averages.
-        """
+        """Prepare the model for runs within the context, ``together`` with the chief's layers."""
         state = self._state
         kept = state.values()
         with tf_internals.no_new_seed_generator():
