@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,9 @@ from tfdistr.utils.arguments import (
     check_optional_seconds,
     check_seconds,
 )
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.disk import BEFORE_START, writing
+from tfdistr.utils.processes import run_program
 
 if TYPE_CHECKING:
     from typing import Self
@@ -77,23 +78,12 @@ def write_backend(backend: Backend, run_dir: Path) -> None:
 @lru_cache(maxsize=2)
 def _library(python: str) -> tuple[str, str | None]:
     """Return the first line of the version text of the MPI library, and the error if it cannot be loaded."""
-    try:
-        ended = subprocess.run([python, "-c", PRINT_LIBRARY], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", str(error)
-    said = ended.stdout.strip().splitlines()
-    if ended.returncode == 0 and said:
-        return said[0], None
-    return "", (ended.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    ended = run_program([python, "-c", PRINT_LIBRARY], 60.0)
+    return ended.output.strip().partition("\n")[0], ended.failure
 
 
 #: Seconds that workers have to join their cluster once they have a host.
 TO_JOIN = 300.0
-
-
-def number_of(number: int, what: str) -> str:
-    """Return a number of things in words, such as "1 worker"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +23,7 @@ from tfdistr.jobs.result_files import RESULT_FILES
 from tfdistr.jobs.resume import is_run, note_result
 from tfdistr.jobs.run_dir import keep_run_dir, open_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
-from tfdistr.schemas.events import Event
+from tfdistr.schemas.events import Event, event_now
 
 if TYPE_CHECKING:
     from tfdistr.clusters.cluster import Cluster
@@ -196,7 +195,7 @@ class StoredRun:
         self._uploaded[name] = state
 
     def _warn(self, message: str) -> None:
-        self._tell({"event": "warning", "message": message, "worker": None, "time": time.time()})
+        self._tell(event_now("warning", message=message))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.jobs.outcome import epochs_of
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.metric_values import columns_of
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Difference:
             number = sum(pair.group == group for pair in differing)
             counts.append(f"{number} of {len(of_group)} {plural}")
         return "\n".join([
-            f"The fits on {first} and {count_workers(second)} differ by more than "
+            f"The fits on {first} and {number_of(second, 'worker')} differ by more than "
             f"tolerance={self.tolerance:g}{outputs}.",
             f"First difference: {worst.name}, {worst}",
             f"Different: {', '.join(counts)}",
@@ -143,11 +144,6 @@ def find_difference(
             numbers = (workers[0], workers[number])
             return Difference(numbers, pairs, tolerance, _parting(fits[0], fits[number], tolerance))
     return None
-
-
-def count_workers(number: int) -> str:
-    """Return the number of workers as a text."""
-    return f"{number} worker{'s' * (number != 1)}"
 
 
 def _pairs(

@@ -10,8 +10,9 @@ from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.errors import TfdistrError
 from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
 from tfdistr.same_fit import reasons
-from tfdistr.same_fit.difference import Difference, Pair, count_workers
+from tfdistr.same_fit.difference import Difference, Pair
 from tfdistr.same_fit.reasons import Reason, reason_of
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.metric_values import columns_of
 
 #: The relative difference that another number of workers may make in a step with 16 bits.
@@ -72,7 +73,7 @@ def explain(
     try:
         one = run(found.workers[0])
         if other := _first_other(history, one.history, allowed):
-            what = f"two trainings on {count_workers(found.workers[0])} also differ: {other}."
+            what = f"two trainings on {number_of(found.workers[0], 'worker')} also differ: {other}."
             return Explanation([reasons.REPEATED], sure=True, known=(what,))
         if not because:
             enlarged += [reasons.CALLBACK] * callbacks

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PARENT = "TFDISTR_PARENT_PID"
 """The environment variable with the process that started a worker."""
@@ -83,6 +84,28 @@ def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+class ProgramEnd(NamedTuple):
+    """What a program has printed, and in a line why it failed; None if it has not."""
+
+    output: str
+    failure: str | None
+
+
+def run_program(command: Sequence[str], timeout: float, **options: Any) -> ProgramEnd:
+    """Run a program without input, for ``timeout`` seconds at most; ``options`` are those of subprocess."""
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout,
+            stdin=subprocess.DEVNULL, **options,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ProgramEnd("", f"no answer within {timeout:g} s")
+    except OSError as error:
+        return ProgramEnd("", f"{command[0]}: {error.strerror}")
+    last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
+    return ProgramEnd(ended.stdout, last if ended.returncode else None)
 
 
 def process_state(pid: int) -> str | None:

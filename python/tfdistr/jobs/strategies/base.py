@@ -27,7 +27,7 @@ from tfdistr.rendezvous.pods import place_in_job
 from tfdistr.schemas.events import Event
 from tfdistr.training.job import Job
 from tfdistr.utils.arguments import argument, check_optional_seconds
-from tfdistr.utils.describe import call_text, describe
+from tfdistr.utils.describe import call_text, describe, number_of
 from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
@@ -222,11 +222,11 @@ class Strategy:
     def _check_fits(self, workers: int, ps: int, where: str, *, peers: bool = False) -> None:
         if self.fits(workers, ps, peers=peers):
             return
-        servers = f" and {ps} parameter server{'s' * (ps != 1)}" if ps or self.ps else ""
+        servers = f" and {number_of(ps, 'parameter server')}" if ps or self.ps else ""
         fitting = [repr(name) for name, each in STRATEGIES.items() if each.fits(workers, ps, peers=peers)]
         raise ArgumentError(
             self.misfit(ps),
-            received=f"{workers} worker{'s' * (workers != 1)}{servers}, by {where}",
+            received=f"{number_of(workers, 'worker')}{servers}, by {where}",
             fix=f"Change the cluster, or pass a strategy that fits it: {', '.join(fitting)}.",
         )
 
