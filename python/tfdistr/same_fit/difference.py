@@ -156,7 +156,7 @@ def _pairs(
     variables = model.optimizer.variables if model.optimizer is not None else ()
     names = [f'the variable "{variable.path}" of the optimizer' for variable in variables]
     kind = "variable of the optimizer"
-    yield from _values_of("optimizer", names, kind, one.optimizer, two.optimizer, tolerance)
+    yield from _values_of("optimizer", names, kind, one.optimizer.values, two.optimizer.values, tolerance)
     for name in {**first.history, **second.history}:
         values = [np.asarray(fit.history[name]) if name in fit.history else None for fit in (first, second)]
         yield Pair("history", f'the metric "{name}"', values[0], values[1], tolerance)

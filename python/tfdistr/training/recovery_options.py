@@ -84,7 +84,7 @@ def on_failure(
         >>> on_failure(max_restarts=3).max_restarts
         3
     """
-    return Recovery(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout, nan=nan)
+    return Recovery(**locals())
 
 
 def as_failures(failures: object) -> Recovery:

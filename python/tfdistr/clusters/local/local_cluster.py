@@ -219,11 +219,7 @@ def local_cluster(
         >>> local_cluster(workers=4).workers
         4
     """
-    cluster = describe_local_cluster(
-        workers, ps=ps, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, warm=warm, tuning=tuning, start_timeout=start_timeout,
-        heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    cluster = describe_local_cluster(**locals())
     cluster.warm_up(WORKER)
     return cluster
 

@@ -285,9 +285,4 @@ def ray_cluster(
         >>> ray_cluster(workers=4, cores_per_worker=2).workers
         4
     """
-    return RayCluster(
-        workers=workers, address=address, placement_strategy=placement_strategy,
-        resources_per_worker=resources_per_worker,  # type: ignore[arg-type]  # the class converts it
-        runtime_env=runtime_env, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, tuning=tuning, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    return RayCluster(**locals())

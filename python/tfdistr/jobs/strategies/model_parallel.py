@@ -94,9 +94,7 @@ def model_parallel(
         >>> model_parallel({"dense_1": "cpu:0", "dense_2": "cpu:0"}).name
         'model_parallel'
     """
-    return ModelParallel(
-        placement=placement, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout
-    )
+    return ModelParallel(**locals())
 
 
 def with_placement(strategy: ModelParallel, placement: object) -> ModelParallel:

@@ -146,10 +146,7 @@ def parameter_server(
         >>> parameter_server(update="sync", replicas_to_aggregate=2).update
         'sync'
     """
-    return ParameterServer(
-        update=update, replicas_to_aggregate=replicas_to_aggregate, start_timeout=start_timeout,
-        heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    return ParameterServer(**locals())
 
 
 class WorkerSteps(Summary):
