@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfdistr.collectives.sparse_rows import Layout, is_small, sum_equal_rows, table_shape, whole_table
 from tfdistr.collectives.sum_tree import SumTree
+from tfdistr.rendezvous.lifelines import Lifelines
 
 #: Bytes of gradients in one collective. One pack for all gradients, TensorFlow's default, took
 #: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
@@ -39,6 +40,7 @@ class Collectives(ABC):
         self.num_workers = num_workers
         self.index = index
         self._bytes_per_pack = bytes_per_pack
+        self._lifelines: Lifelines | None = None
 
     #: Whether ``tf.math.unsorted_segment_sum`` adds in a fixed order here.
     _adds_in_order = True
@@ -221,16 +223,15 @@ class Collectives(ABC):
     def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Concatenate the workers' tensors, which have one dimension and these lengths."""
 
-    @abstractmethod
-    def begin_waits(self) -> None:
+    def begin_waits(self) -> None:  # noqa: B027 - some cannot know the waits
         """Count the waits for peers from now on; see ``waited()``."""
 
-    @abstractmethod
     def waited(self) -> float | None:
         """Return the part of ``seconds`` until the last worker had come, since ``begin_waits()``.
 
         All workers call it: they compare their times. None if it is not known.
         """
+        return None
 
     @abstractmethod
     def exchange(self, text: str) -> list[str]:
@@ -248,13 +249,14 @@ class Collectives(ABC):
     def report_failure(self, message: str) -> None:
         """Let the current or next wait of the peers fail with ``message``."""
 
-    @abstractmethod
     def pass_on(self, message: str) -> None:
         """Forward a failure that a peer has reported to the peers that may hear of it late."""
+        if self._lifelines is not None:  # otherwise a message over MPI reaches every rank
+            self._lifelines.tell(message)
 
-    @abstractmethod
     def heard_failure(self) -> str | None:
         """Return the message about the first failure, if it arrives apart from the errors."""
+        return self._lifelines.heard(HEARING) if self._lifelines is not None else None
 
     @abstractmethod
     def behind(self) -> list[int]:
@@ -263,8 +265,7 @@ class Collectives(ABC):
         An implementation that knows no more returns only this worker, or no worker.
         """
 
-    @abstractmethod
-    def moved_on(self) -> None:
+    def moved_on(self) -> None:  # noqa: B027 - some tell nobody that they wait
         """Record that this worker no longer waits, after ``behind()``."""
 
     @abstractmethod
