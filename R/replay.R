@@ -128,8 +128,8 @@ plot.tfdistr_replay <- function(x, ...) {
 #' @param tolerance The relative difference of losses, gradient norms and learning rates that is allowed. By
 #'   default 0 for runs with the same `virtual_workers`, or on one worker, on the same kind of processor, and
 #'   0.001 for others, whose sums are rounded differently.
-#' @return A list of class `tfdistr_bisection`, whose `print()` shows the finding in a few lines: `run_a`,
-#'   `run_b`, `step` (`NULL` if no step differs), `compared` (the number of steps that both have),
+#' @return A list of class `tfdistr_bisection`, whose `print()` shows the finding in a few lines: the two
+#'   `runs`, `step` (`NULL` if no step differs), `compared` (the number of steps that both have),
 #'   `tolerance`, `difference`, `differences` of the settings, `confirmed` (whether the replays give the
 #'   numbers of the traces), `tensor` (the first one that differs), `by` how much, `rows` of the batch that
 #'   differ and their `indices` in the data (from 1; `NULL` if the rows are the same), and the likely

@@ -10,17 +10,15 @@ import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfdistr._version import __version__
-from tfdistr.clusters.cluster import number_of
 from tfdistr.clusters.ssh.host_facts import versions_here
 from tfdistr.clusters.ssh.survey import (
     BAD,
@@ -28,6 +26,7 @@ from tfdistr.clusters.ssh.survey import (
     NONE,
     OK,
     VERSIONS_OF_R,
+    Row,
     ask_hosts,
     check_hosts,
     findings,
@@ -45,10 +44,11 @@ from tfdistr.rendezvous.survey import answer_at
 from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.supported import SUPPORTED, is_supported, requirement
 from tfdistr.utils.arguments import check_positive, read_text
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.gpus import of_one_process, visible_gpus
 from tfdistr.utils.packages import PACKAGES, data_frame, version_of
+from tfdistr.utils.processes import ProgramEnd, run_program
 
-_OK, _BAD, _NONE = OK, BAD, NONE
 _RETICULATE = (1, 41)
 _COLUMNS = ["check", "status", "found", "fix"]
 _TENSORFLOW = (
@@ -57,22 +57,6 @@ _TENSORFLOW = (
 )
 #: Seconds that the import of TensorFlow may take, also from a slow disk.
 _IMPORT = 120.0
-
-
-class Row(NamedTuple):
-    """The result of one check.
-
-    Attributes:
-        check: What was checked.
-        status: "ok", "FAIL", or "-" where the check was not possible or does not matter.
-        found: The observation.
-        fix: What to do; "" if nothing.
-    """
-
-    check: str
-    status: str
-    found: str
-    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +72,7 @@ class Diagnosis:
     @property
     def ok(self) -> bool:
         """Return whether no check failed."""
-        return all(row.status != _BAD for row in self.rows)
+        return all(row.status != BAD for row in self.rows)
 
     def columns(self) -> dict[str, list[str]]:
         """Return the rows by column."""
@@ -111,10 +95,10 @@ class Diagnosis:
         lines = []
         for row in self.rows:
             line = f"{row.check:{widths[0]}}  {row.status:{widths[1]}}  {row.found}"
-            lines.append(f"\033[31m{line}\033[0m" if color and row.status == _BAD else line)
+            lines.append(f"\033[31m{line}\033[0m" if color and row.status == BAD else line)
             if row.fix:
                 lines.append(f"{'':{sum(widths) + 4}}Fix: {row.fix}")
-        failed = sum(row.status == _BAD for row in self.rows)
+        failed = sum(row.status == BAD for row in self.rows)
         summary = f"{failed} of {len(self.rows)} checks failed." if failed else "All checks passed."
         return "\n".join([*lines, summary])
 
@@ -206,14 +190,14 @@ def _syntax(config: Any) -> tuple[list[Row], ClusterConfig | None]:
             cluster = kubernetes_cluster_from_env()
     except ClusterConfigError as error:
         found = error.message + (f" Received: {error.received}" if error.received is not None else "")
-        return [Row(by, _BAD, found, error.fix or "")], None
+        return [Row(by, BAD, found, error.fix or "")], None
     if cluster is None:
-        return [Row("TF_CONFIG", _NONE, "not set: one process, or a cluster such as local_cluster()")], None
+        return [Row("TF_CONFIG", NONE, "not set: one process, or a cluster such as local_cluster()")], None
     titles = {"ps": "parameter server"}
     jobs = ", ".join(
         number_of(len(members), titles.get(job, job)) for job, members in cluster.jobs.items() if members
     )
-    return [Row(by, _OK, f"{cluster.task} of a cluster of {jobs}")], cluster
+    return [Row(by, OK, f"{cluster.task} of a cluster of {jobs}")], cluster
 
 
 def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:
@@ -223,7 +207,7 @@ def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:
     rows: list[Row] = []
     if 0 < len(loopback) < len(tasks):
         rows.append(
-            Row("addresses", _BAD, f"{', '.join(loopback)}: an address that means another machine on each",
+            Row("addresses", BAD, f"{', '.join(loopback)}: an address that means another machine on each",
                 "Give each task the address by which the other machines reach it.")
         )  # fmt: skip
 
@@ -244,8 +228,8 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
     except OSError as error:
         answer = await answer_at(address, timeout)
         if answer.greeting is not None and answer.is_of(name):
-            return [Row(check, _OK, f"{name} waits there: {printable(answer.greeting['id'])}")]
-        return [Row(check, _BAD, *no_port(error))]
+            return [Row(check, OK, f"{name} waits there: {printable(answer.greeting['id'])}")]
+        return [Row(check, BAD, *no_port(error))]
     try:
         async with asyncio.timeout(timeout):
             places = {place[0] for *_, place in await look_up_host(host, port)}
@@ -254,27 +238,27 @@ async def _own(name: str, address: str, tasks: Collection[str], timeout: float) 
     if not any(map(_is_here, places)):
         found = f"free, but {', '.join(sorted(places))} is no address of this machine"
         fix = "Right if a gateway forwards the port; else correct the address or the index."
-        return [Row(check, _NONE, found, fix)]
-    return [Row(check, _OK, "free")]
+        return [Row(check, NONE, found, fix)]
+    return [Row(check, OK, "free")]
 
 
 async def _peer(name: str, address: str, timeout: float) -> list[Row]:
     check = f"{name}, {address}"
     greeting, error = await answer_at(address, timeout)
     if isinstance(error, ConnectionRefusedError):
-        return [Row(check, _OK, "the machine is there; nobody listens yet")]
+        return [Row(check, OK, "the machine is there; nobody listens yet")]
     if error is not None:
         return [_unreachable(check, error)]
     if greeting is None:
-        return [Row(check, _OK, "something listens there, which is no worker that waits for its peers")]
+        return [Row(check, OK, "something listens there, which is no worker that waits for its peers")]
     if greeting["task"] != name:
         found = f"{printable(greeting['task'])} waits there"
-        return [Row(check, _BAD, found, "Give all workers the same addresses.")]
+        return [Row(check, BAD, found, "Give all workers the same addresses.")]
     apart = float(greeting["time"]) - time.time()
-    clock = Row(f"clock of {name}", _OK, f"{apart:+.1f} s apart")
+    clock = Row(f"clock of {name}", OK, f"{apart:+.1f} s apart")
     if abs(apart) > CLOCKS:
-        clock = clock._replace(status=_BAD, fix="Set the clocks by NTP: logs could not be compared.")
-    return [Row(check, _OK, f"{name} waits there: {printable(greeting['id'])}"), clock]
+        clock = clock._replace(status=BAD, fix="Set the clocks by NTP: logs could not be compared.")
+    return [Row(check, OK, f"{name} waits there: {printable(greeting['id'])}"), clock]
 
 
 def _unreachable(check: str, error: OSError) -> Row:
@@ -282,7 +266,7 @@ def _unreachable(check: str, error: OSError) -> Row:
         fix = "Correct the name, or make it known to this machine (DNS, /etc/hosts)."
     else:
         fix = "Check that the machine is on, and that no firewall blocks this port."
-    return Row(check, _BAD, absence(error).partition(" ")[2], fix)
+    return Row(check, BAD, absence(error).partition(" ")[2], fix)
 
 
 def _is_here(place: str) -> bool:
@@ -319,7 +303,7 @@ def _hosts(
             check_hosts(hosts), ssh=words_of_ssh(ssh), timeout=timeout, env=os.environ, marker=marker, r=r
         )
     found = findings(answers, versions_here(r), folder, sees_folder=marker is not None)
-    return [Row(*each) for each in found]
+    return found
 
 
 # --- What is installed
@@ -330,35 +314,35 @@ _RANGES = {name.lower(): name for name in SUPPORTED}
 
 def _packages() -> list[Row]:
     python = ".".join(map(str, sys.version_info[:3]))
-    rows = [Row("Python", _OK, f"{python}, {sys.executable}"), Row("tfdistr", _OK, __version__)]
+    rows = [Row("Python", OK, f"{python}, {sys.executable}"), Row("tfdistr", OK, __version__)]
     for name, distributions in PACKAGES.items():
         version = version_of(*distributions)
         if version is None:
-            rows.append(Row(name, _BAD, "not installed", f"pip install {name}"))
+            rows.append(Row(name, BAD, "not installed", f"pip install {name}"))
         elif name in _RANGES and not is_supported(_RANGES[name], version):
-            rows.append(Row(name, _BAD, version, f"pip install '{requirement(_RANGES[name])}'"))
+            rows.append(Row(name, BAD, version, f"pip install '{requirement(_RANGES[name])}'"))
         else:
-            rows.append(Row(name, _OK, version))
+            rows.append(Row(name, OK, version))
     backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
     if backend != "tensorflow":
-        rows.append(Row("KERAS_BACKEND", _BAD, backend, "Unset it: tfdistr trains with TensorFlow."))
+        rows.append(Row("KERAS_BACKEND", BAD, backend, "Unset it: tfdistr trains with TensorFlow."))
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
-        rows.append(Row("TF_USE_LEGACY_KERAS", _BAD, "set", "Unset it: tfdistr trains Keras 3 models."))
+        rows.append(Row("TF_USE_LEGACY_KERAS", BAD, "set", "Unset it: tfdistr trains Keras 3 models."))
     return rows
 
 
 def _mpi(timeout: float) -> list[Row]:
     version = version_of("mpi4py")
     if version is None:
-        return [Row("MPI", _NONE, "no mpi4py: TensorFlow's ring is used", "pip install mpi4py mpich")]
+        return [Row("MPI", NONE, "no mpi4py: TensorFlow's ring is used", "pip install mpi4py mpich")]
     said = _run([sys.executable, "-c", PRINT_LIBRARY], timeout)
     if said.failure:
-        return [Row("MPI", _BAD, f"mpi4py {version}: {said.failure}", "pip install mpi4py mpich")]
+        return [Row("MPI", BAD, f"mpi4py {version}: {said.failure}", "pip install mpi4py mpich")]
     library = " ".join(said.output.splitlines()[0].split()).strip("\0")
     if "MPICH" not in library:
         fix = "pip install mpich, unless the launcher of this MPI starts the workers."
-        return [Row("MPI", _NONE, f"mpi4py {version}, {library}: joined workers use the ring", fix)]
-    return [Row("MPI", _OK, f"mpi4py {version}, {library}")]
+        return [Row("MPI", NONE, f"mpi4py {version}, {library}: joined workers use the ring", fix)]
+    return [Row("MPI", OK, f"mpi4py {version}, {library}")]
 
 
 def _gpus(timeout: float) -> list[Row]:
@@ -367,58 +351,41 @@ def _gpus(timeout: float) -> list[Row]:
     said = _run([sys.executable, "-c", _TENSORFLOW], max(timeout, _IMPORT))
     if said.failure:
         fix = "Repair TensorFlow; see: python -c 'import tensorflow'"
-        return [Row("import tensorflow", _BAD, said.failure, fix)]
+        return [Row("import tensorflow", BAD, said.failure, fix)]
     seen = json.loads(said.output.splitlines()[-1])
     fix = "pip install 'tensorflow[and-cuda]'; check the driver." if len(seen) < of_one_process(there) else ""
     found = f"{len(there)} visible, TensorFlow sees {len(seen)}"
-    return [Row("import tensorflow", _OK, "works"), Row("GPUs", _BAD if fix else _OK, found, fix)]
+    return [Row("import tensorflow", OK, "works"), Row("GPUs", BAD if fix else OK, found, fix)]
 
 
 def _r(rscript: str | None, timeout: float) -> list[Row]:
     program = rscript or shutil.which("Rscript")
     if program is None:
-        return [Row("R", _NONE, "no Rscript on PATH; needed for R only")]
+        return [Row("R", NONE, "no Rscript on PATH; needed for R only")]
     said = _run([program, "--no-init-file", "-e", VERSIONS_OF_R], timeout)
     lines = said.output.splitlines()
     if said.failure or len(lines) < 1:
-        return [Row("R", _BAD, said.failure or "says nothing", f"See: {program} --version")]
+        return [Row("R", BAD, said.failure or "says nothing", f"See: {program} --version")]
     version, reticulate, package = [*lines, "", ""][:3]
-    rows = [Row("R", _OK, f"{version}, {program}")]
+    rows = [Row("R", OK, f"{version}, {program}")]
     if not reticulate:
-        rows.append(Row("reticulate", _NONE, "not installed; needed for R only"))
+        rows.append(Row("reticulate", NONE, "not installed; needed for R only"))
     else:
         numbers = tuple(int(part) for part in reticulate.replace("-", ".").split(".")[:2])
         fix = "" if numbers >= _RETICULATE else "Install reticulate 1.41 or later: older ones lack NumPy 2."
-        rows.append(Row("reticulate", _BAD if fix else _OK, reticulate, fix))
+        rows.append(Row("reticulate", BAD if fix else OK, reticulate, fix))
     if package and package != __version__:
         found = f"{package}, in Python {__version__}"
-        rows.append(Row("R package tfdistr", _BAD, found, "Install the same version in both."))
+        rows.append(Row("R package tfdistr", BAD, found, "Install the same version in both."))
     elif package:
-        rows.append(Row("R package tfdistr", _OK, package))
+        rows.append(Row("R package tfdistr", OK, package))
     return rows
 
 
-class _Said(NamedTuple):
-    output: str
-    failure: str | None
-    status: int | None
-    started: bool
-
-
-def _run(command: Sequence[str], timeout: float) -> _Said:
-    """Run a program; return its output, or why it failed."""
-    quiet = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    try:
-        ended = subprocess.run(
-            list(command), capture_output=True, text=True, errors="replace", timeout=timeout, env=quiet,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return _Said("", f"no answer within {timeout:g} s", None, True)
-    except OSError as error:
-        return _Said("", f"{command[0]}: {error.strerror}", None, False)
-    last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
-    return _Said(ended.stdout, last if ended.returncode else None, ended.returncode, True)
+def _run(command: Sequence[str], timeout: float) -> ProgramEnd:
+    """Run a program that takes no notice of the cluster of this process."""
+    env = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    return run_program(command, timeout, env=env)
 
 
 # --- The command

@@ -189,19 +189,10 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    display = make_display(verbose)
+    given = locals()
+    display = make_display(given.pop("verbose"))
     try:
-        return run_fit(
-            Caller(display.event),
-            model=model, x=x, y=y, batch_size=batch_size, epochs=epochs, callbacks=callbacks,
-            validation_split=validation_split, validation_data=validation_data, shuffle=shuffle,
-            class_weight=class_weight, sample_weight=sample_weight, initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
-            validation_batch_size=validation_batch_size, validation_freq=validation_freq, seed=seed,
-            virtual_workers=virtual_workers, drop_remainder=drop_remainder, cluster=cluster,
-            strategy=strategy, run_dir=run_dir, checkpoint_every=checkpoint_every,
-            keep_checkpoints=keep_checkpoints, resume=resume, failures=failures,
-        )  # fmt: skip
+        return run_fit(Caller(display.event), **given)
     except JobStoppedError as stopped:
         display.close()
         print(stopped, file=sys.stderr)  # if nobody catches it, Python ends without a message

@@ -105,16 +105,7 @@ def assert_same_fit(
 def compare_fits(
     plan: Plan, train: Callable[[int, dict[str, Any]], FitResult], predict: Callable[[int], object]
 ) -> str | None:
-    """Train as planned, and compare the results.
-
-    Args:
-        plan: The trainings.
-        train: Called with the number of workers and the arguments of ``distributed_fit()``.
-        predict: Called with the index of a result; returns the outputs for the first batch.
-
-    Returns:
-        The message about the difference and its reason; None if the results are the same.
-    """
+    """Train as planned, and return the message about the first difference, or None."""
     fits = [train(number, plan.arguments) for number in plan.workers]
     outputs = [predict(place) for place in range(len(fits))]
     return plan.explained(fits, outputs, train)

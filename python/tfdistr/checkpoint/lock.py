@@ -26,7 +26,7 @@ import attrs
 
 from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.utils.disk import BEFORE_START, writing
-from tfdistr.utils.running_system import running_system
+from tfdistr.utils.processes import running_system
 from tfdistr.utils.trusted_files import create_private
 from tfdistr.utils.warn import NOTE
 

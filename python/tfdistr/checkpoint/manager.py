@@ -158,10 +158,7 @@ class CheckpointManager:
             before_training(callbacks, self.found.notes["callbacks"])
 
     def begin(self, model: keras.Model, callbacks: Sequence[Callback]) -> Position:
-        """Start after the callbacks: check that all workers have the same weights as the checkpoint.
-
-        A checkpoint within an epoch is restored again, to model and callbacks, when this epoch starts.
-        """
+        """Start after the callbacks: check that all workers have the same weights as the checkpoint."""
         if self.found:
             self.restore(model, callbacks)
         self._check_same(model)
@@ -191,10 +188,7 @@ class CheckpointManager:
     def after_steps(
         self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: object = None
     ) -> None:
-        """Save, if a checkpoint is due, after ``done`` steps of an epoch that is not over.
-
-        ``logs`` are the logs of its last step; this step may prove to be the last step of the epoch.
-        """
+        """Save, if a checkpoint is due, after ``done`` steps of an epoch, of which ``logs`` are the last."""
         if not self.schedule.is_next(done):
             return
         preempted, _ = self._ask(model, done)

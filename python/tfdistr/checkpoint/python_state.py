@@ -33,15 +33,7 @@ class NotPlainError(TypeError):
 
 
 def to_plain(value: object, arrays: list[Array]) -> Any:
-    """Convert a value to the form of JSON.
-
-    Args:
-        value: Numbers, text, None, NumPy arrays and scalars, tensors; lists, tuples and dictionaries of them.
-        arrays: List to which arrays and NumPy numbers are appended.
-
-    Raises:
-        NotPlainError: The value contains something else.
-    """
+    """Convert a value to JSON, with its arrays apart in ``arrays``; NotPlainError for other values."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is list:
@@ -134,12 +126,7 @@ def _of_process(callback: Callback, attribute: str) -> bool:
 def give_back(
     callbacks: Sequence[Callback], states: dict[str, Any], arrays: list[Array], given: Given
 ) -> None:
-    """Restore the state of callbacks after training has begun.
-
-    Args:
-        given: The result of ``as_given`` before this training. A setting that the user has changed since the
-            checkpoint stays.
-    """
+    """Restore the state of callbacks after training has begun; settings that the user has changed stay."""
     for name, callback in _by_name(callbacks):
         state = states.get(name, {})
         for attribute, plain in state.items():

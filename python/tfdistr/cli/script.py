@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -16,12 +15,11 @@ import attrs
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cli.script_options import Script, log_folder
 from tfdistr.cli.script_worker import RSCRIPT
-from tfdistr.clusters.backend import Backend, write_backend
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Backend, Cluster, write_backend
 from tfdistr.clusters.worker_process import Worker, log_path
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, open_run_dir, remove_run_dir
-from tfdistr.schemas.events import Event
+from tfdistr.schemas.events import Event, event_now
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 
 OnEvent = Callable[[Event], object]
@@ -78,7 +76,7 @@ def _with_restarts(script: Script, backend: Backend, run_dir: Path, on_event: On
                     raise
                 keep_logs(run_dir, cluster.workers, f"failed-{attempt}")
                 reason = error.message.partition("\n")[0].rstrip(".")
-                on_event({"event": "restart", "worker": error.worker, "time": time.time(), "reason": reason})
+                on_event(event_now("restart", error.worker, reason=reason))
     raise AssertionError  # count() has no end
 
 

@@ -81,16 +81,7 @@ def watch(
     grace: int,
     say: Any,
 ) -> tuple[int, list[int]]:
-    """Wait for the exit of ``child``, and stop it when this process is asked to stop.
-
-    Args:
-        changes: The changes of the program; see ``changes``.
-        say: Called as ``say(stopped=bool)`` when the program was stopped or continues.
-
-    Returns:
-        The exit status of the program, negative for a signal, and the signals that asked this process to
-        stop. Later signals are added to them.
-    """
+    """Wait for the exit of ``child``; return its status, and the signals that asked to stop it."""
     received: list[int] = []
 
     def end(number: int, frame: object) -> None:
@@ -160,9 +151,6 @@ def end_group_with_this(group: int, env: Mapping[str, str]) -> Callable[[], None
     """Start a process that kills a process group when this one exits in any way.
 
     The kernel kills the worker with its guard, but not the rest of the worker's process group.
-
-    Returns:
-        A function to call when the worker has exited.
     """
     start = env.get(_NAMES["START"], "")
     watcher = after_exit("kill", str(group), {**os.environ, _NAMES["START"]: start})
@@ -280,11 +268,7 @@ def _live(say: Callable[[], None], warning: str = "", group: int = 0) -> None:
 
 
 def _linger(received: Sequence[int] = ()) -> None:
-    """Wait for a signal: when this rank exits, srun could kill others, which may still have to report.
-
-    Args:
-        received: The signals so far. After one of them this process does not wait.
-    """
+    """Wait, unless a signal was received: srun kills ranks that must still report when this one exits."""
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda *_: os._exit(1))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)

@@ -29,10 +29,7 @@ _SEES_A_GPU = "it sees a GPU"
 
 
 def chooses_mpi(communication: str) -> bool:
-    """Return whether the collectives use MPI, whose launcher has started this process.
-
-    The argument, or else the launcher and TF_CONFIG decide. See `MpiIfAllCan` for MPI without a launcher.
-    """
+    """Return whether an MPI launcher has started this process, and its collectives use MPI."""
     if communication == "mpi":
         return launched_by_mpi() or cluster_to_join() is None
     return communication == "auto" and launched_by_mpi() and cluster_from_env() is None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from numbers import Real
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfdistr.collectives.interface import BYTES_PER_PACK
 from tfdistr.errors import ArgumentError
-from tfdistr.utils.arguments import COMMUNICATION, check_choice, check_int
+from tfdistr.utils.arguments import COMMUNICATION, as_number, check_choice, check_int
 from tfdistr.utils.describe import describe
 
 # The public class makes objects of another class, which has no public name.
@@ -81,7 +80,7 @@ def _check_timeout(value: object) -> float | None:
     """Return the limit in seconds; None for no limit, which is 0 in TensorFlow."""
     if value is None:
         return None
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    number = as_number(value)
     if not 0 <= number < math.inf:
         raise ArgumentError(
             "`timeout_seconds` of `communication_options` must be a number of seconds from 0, or None.",

@@ -43,10 +43,7 @@ def describe_parts(model: keras.Model) -> dict[str, str | None]:
 
 
 def parts_of_run(model: keras.Model) -> dict[str, str | None]:
-    """Describe what must not change when a run resumes: the parts without the optimizer's numbers.
-
-    Training changes these, such as the learning rate, and the caller may have given a trained model.
-    """
+    """Describe what must not change when a run resumes: the parts, without numbers that training changes."""
     optimizer = getattr(model, "optimizer", None)
     return {**describe_parts(model), "optimizer": type(optimizer).__name__}
 
@@ -151,15 +148,7 @@ _ARGUMENTS = {
 
 
 def agree(collectives: Collectives, fields: Mapping[str, object], note: object = None) -> list[Any]:
-    """Compare ``fields`` over the workers. All workers must call this.
-
-    Args:
-        fields: Values by name; an error shows them. The value None is equal to any value.
-        note: Any value that JSON can express. It may differ.
-
-    Returns:
-        The notes of all workers.
-    """
+    """Compare ``fields`` over all workers (None is equal to all values); return the notes of all."""
     _check_no_variable(collectives)
     own = {"fields": {name: None if v is None else str(v) for name, v in fields.items()}, "note": note}
     described = [json.loads(text) for text in collectives.exchange(json.dumps(own))]

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfdistr.collectives.sparse_rows import Layout, is_small, sum_equal_rows, table_shape, whole_table
 from tfdistr.collectives.sum_tree import SumTree
+from tfdistr.rendezvous.lifelines import Lifelines
 
 #: Bytes of gradients in one collective. One pack for all gradients, TensorFlow's default, took
 #: twice as long for 100 MB between two processes on one machine; 2, 8, 16 and 32 MiB were no better than 4.
@@ -39,6 +40,7 @@ class Collectives(ABC):
         self.num_workers = num_workers
         self.index = index
         self._bytes_per_pack = bytes_per_pack
+        self._lifelines: Lifelines | None = None
 
     #: Whether ``tf.math.unsorted_segment_sum`` adds in a fixed order here.
     _adds_in_order = True
@@ -113,12 +115,7 @@ class Collectives(ABC):
     def _all_rows(
         self, slices: Sequence[tf.IndexedSlices], counts: tf.Tensor, dtype: tf.DType | None, add: bool
     ) -> list[tf.IndexedSlices]:
-        """Exchange the rows of all tables in one collective.
-
-        Args:
-            slices: This worker's rows; if ``add``, each index occurs once.
-            counts: The numbers of rows: ``counts[worker][table]``.
-        """
+        """Exchange the rows of all tables, whose numbers are ``counts[worker][table]``, in one collective."""
         sent = [tf.IndexedSlices(_sent(s.values, dtype), s.indices, s.dense_shape) for s in slices]
         layouts = [layout for each in sent if (layout := Layout.of(each)) is not None]
         if len(layouts) < len(sent):  # an unusual type or shape
@@ -176,12 +173,7 @@ class Collectives(ABC):
         return tf.IndexedSlices(values, self.all_gather(own.indices, 0), own.dense_shape)
 
     def sum_in_order(self, tree: SumTree, values: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Sum tensors over the virtual workers. The order of the additions depends on their number alone.
-
-        Args:
-            values: For each of this worker's nodes of the tree, the sums under it: tensors with the same
-                shapes and types at all nodes and on all workers.
-        """
+        """Sum tensors over the virtual workers, from the sums at this worker's nodes of the tree."""
         results: dict[int, tf.Tensor] = {}
         for pack in _packs(list(reversed(list(enumerate(values[0])))), self._bytes_per_pack):
             numbers = [i for i, _ in pack]
@@ -231,16 +223,15 @@ class Collectives(ABC):
     def _gather_flat(self, tensor: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Concatenate the workers' tensors, which have one dimension and these lengths."""
 
-    @abstractmethod
-    def begin_waits(self) -> None:
+    def begin_waits(self) -> None:  # noqa: B027 - some cannot know the waits
         """Count the waits for peers from now on; see ``waited()``."""
 
-    @abstractmethod
     def waited(self) -> float | None:
         """Return the part of ``seconds`` until the last worker had come, since ``begin_waits()``.
 
         All workers call it: they compare their times. None if it is not known.
         """
+        return None
 
     @abstractmethod
     def exchange(self, text: str) -> list[str]:
@@ -258,13 +249,14 @@ class Collectives(ABC):
     def report_failure(self, message: str) -> None:
         """Let the current or next wait of the peers fail with ``message``."""
 
-    @abstractmethod
     def pass_on(self, message: str) -> None:
         """Forward a failure that a peer has reported to the peers that may hear of it late."""
+        if self._lifelines is not None:  # otherwise a message over MPI reaches every rank
+            self._lifelines.tell(message)
 
-    @abstractmethod
     def heard_failure(self) -> str | None:
         """Return the message about the first failure, if it arrives apart from the errors."""
+        return self._lifelines.heard(HEARING) if self._lifelines is not None else None
 
     @abstractmethod
     def behind(self) -> list[int]:
@@ -273,8 +265,7 @@ class Collectives(ABC):
         An implementation that knows no more returns only this worker, or no worker.
         """
 
-    @abstractmethod
-    def moved_on(self) -> None:
+    def moved_on(self) -> None:  # noqa: B027 - some tell nobody that they wait
         """Record that this worker no longer waits, after ``behind()``."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.rendezvous.peer_failure import reported_failure
 from tfdistr.utils.gpus import VISIBLE, addresses_of_gpus
-from tfdistr.utils.running_system import running_system
+from tfdistr.utils.processes import running_system
 from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
@@ -51,12 +51,7 @@ class Seen(NamedTuple):
 
 
 def choose(collectives: Collectives, asked: str, titles: Sequence[str], *, in_order: bool) -> str:
-    """Choose "nccl" or "ring" together with the other workers; the chief says which, and why.
-
-    Args:
-        asked: "auto", "ring" or "nccl".
-        in_order: Whether sums must have a fixed order, which NCCL does not promise.
-    """
+    """Choose "nccl" or "ring" with the other workers; NCCL promises no order of the sums."""
     seen = [Seen(*json.loads(text)) for text in collectives.exchange(json.dumps(Seen.here()))]
     why = why_not(titles, seen)
     if why is not None and not why and asked == "auto" and in_order:

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.collectives.interface import HEARING, WAITING_NOTE, Collectives, Traffic, add_pairs, move_axis
+from tfdistr.collectives.interface import WAITING_NOTE, Collectives, Traffic, add_pairs, move_axis
 from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.rendezvous.lifelines import Lifelines
 from tfdistr.rendezvous.peer_failure import report_end
@@ -68,7 +68,6 @@ class TensorFlowCollectives(Collectives):
         )
         self._gather_equal = self._operation(tf.raw_ops.CollectiveGatherV2)
         self._all_to_all = self._operation(tf.raw_ops.CollectiveAllToAllV2)
-        self._lifelines: Lifelines | None = None
 
     def use(self, communication: str) -> None:
         """Use "ring" or "nccl" in all collectives, of which none has run yet."""
@@ -94,12 +93,6 @@ class TensorFlowCollectives(Collectives):
     def seconds(self) -> float | None:
         """Seconds with a collective under way, while this worker may compute; None if GPUs exchange."""
         return None if self._order else self._clock.seconds
-
-    def begin_waits(self) -> None:
-        pass  # no worker knows when the last one has come
-
-    def waited(self) -> None:
-        return None
 
     def all_gather(self, tensor: tf.Tensor, axis: int) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
@@ -135,13 +128,6 @@ class TensorFlowCollectives(Collectives):
             tf_internals.report_error(message)
         self.pass_on(message)
         self._say_goodbye()
-
-    def pass_on(self, message: str) -> None:
-        if self._lifelines is not None:
-            self._lifelines.tell(message)
-
-    def heard_failure(self) -> str | None:
-        return self._lifelines.heard(HEARING) if self._lifelines is not None else None
 
     def behind(self) -> list[int]:
         self.moved_on()

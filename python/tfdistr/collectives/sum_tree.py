@@ -58,12 +58,7 @@ class SumTree:
         root: Node | None = None,
         known: Collection[Node] | None = None,
     ) -> Value:
-        """Add the values under a node, in the order of the tree.
-
-        Args:
-            root: The node; by default all leaves.
-            known: The nodes that are known; by default the leaves.
-        """
+        """Add the values under a node, by default all leaves, in the order of the tree."""
         first, end = root or (0, self.leaves)
         if (first, end) in known if known is not None else end - first == 1:
             return value((first, end))

@@ -117,10 +117,7 @@ Source = Arrays | Dataset | Callable[..., object]
 
 
 def describe_source(source: object) -> int | str | None:
-    """Return what both calling languages agree on: the number of examples, or the kind of the source.
-
-    Functions of Python, of R and of files, and names of functions, count alike.
-    """
+    """Return what both calling languages agree on: the number of examples, or the kind of the source."""
     match source:
         case None:
             return None

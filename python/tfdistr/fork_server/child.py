@@ -19,15 +19,7 @@ from tfdistr.utils.processes import PARENT, end_with_parent
 
 
 def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> list[str]:
-    """Make this fork the process that the client has requested.
-
-    Args:
-        files: The open files that came with the request: standard input, output and error, then the files
-            that ``request["files"]`` names.
-
-    Returns:
-        The program and its arguments.
-    """
+    """Make this fork the process that the client has requested, and return its program and arguments."""
     os.setpgid(0, 0)
     end_with_parent(signal.SIGKILL)
     if os.getppid() != server:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from tfdistr.jobs.stored_run import StoredRun, open_run
 from tfdistr.r.functions import begin_with_seed
 from tfdistr.r.values import seed_of_r
 from tfdistr.rendezvous.config import ClusterConfig
-from tfdistr.schemas.events import Event
+from tfdistr.schemas.events import event_now
 from tfdistr.training.job import Job
 from tfdistr.training.keras_settings import KerasSettings
 from tfdistr.training.model_copies.given_model import callers_model, comparison_of
@@ -137,7 +136,7 @@ def train_here(
 
 def _events(caller: Caller, index: int, stored: StoredRun | None = None) -> Callable[..., None]:
     def send(event: str, **fields: object) -> None:
-        sent: Event = {"event": event, "worker": index, "time": time.time(), **fields}  # type: ignore[typeddict-item]
+        sent = event_now(event, index, **fields)
         caller.on_event(sent)
         if stored:
             stored.on_event(sent)

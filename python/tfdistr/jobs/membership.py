@@ -30,11 +30,7 @@ class Membership:
         return {name: value for name, value in self._how.items() if name != "TF_CONFIG"}
 
     def join(self, config: ClusterConfig | None, arguments: Mapping[str, Any]) -> MultiWorkerMirroredStrategy:
-        """Return the strategy of this process; the first call makes it.
-
-        Args:
-            config: The cluster that TF_CONFIG describes; None for the ranks that ``mpiexec`` has started.
-        """
+        """Return the strategy of this process, which the first call makes; MPI ranks have no ``config``."""
         from tfdistr.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
 
         how = {"TF_CONFIG": config.to_json() if config else "", **arguments}

@@ -73,11 +73,7 @@ def with_recipe(
 
 
 def without_run(outcome: FitResult, *, run_dir: bool) -> FitResult:
-    """Return the result without what differs between runs of a job: times, processes, a temporary folder.
-
-    Args:
-        run_dir: Whether the user has chosen the run directory, so that it stays.
-    """
+    """Return the result without what differs between runs: times, processes, a temporary ``run_dir``."""
     lasting = {"index", "task", "status"}
     rows = [{name: value for name, value in row.items() if name in lasting} for row in outcome.workers]
     return attrs.evolve(outcome, workers=rows, run_dir=outcome.run_dir if run_dir else None)

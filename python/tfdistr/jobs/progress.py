@@ -13,20 +13,7 @@ from tfdistr.utils.warn import warn
 
 
 def make_display(verbose: str | float = "auto", console: Console | None = None) -> Display:
-    """Make the display of the events of a job (see `tfdistr.supervision.events`).
-
-    Every display shows each warning of the job once. It also shows lines that the workers print; such events
-    come only with ``follow=True``.
-
-    Args:
-        verbose: 0 for nothing more; 1 for a bar with metrics while an epoch runs, and a line for each
-            finished epoch; 2 for the lines alone; "auto" for 1 in a terminal or a notebook, else 2. If a bar
-            cannot be drawn, 1 acts as 2.
-        console: The output; by default, standard output.
-
-    Returns:
-        A display: pass each event to its method `event`, and call `close` at the end.
-    """
+    """Make the display of a job's events for ``verbose``: 0 for warnings, 1 for a bar, 2 for lines."""
     console = console or Console()
     in_terminal = bool(getattr(console.file, "isatty", bool)())
     drawable = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_interactive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -11,12 +10,11 @@ from pathlib import Path
 from tfdistr.checkpoint.folder import STOP, Position, checkpoint_folder, checkpoints
 from tfdistr.checkpoint.lock import check_lock, lock_id
 from tfdistr.checkpoint.preemption import Preemption, stopped
-from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Backend, Cluster
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.resume import is_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir
-from tfdistr.schemas.events import Event
+from tfdistr.schemas.events import Event, event_now
 from tfdistr.supervision.supervisor import WorkerStatus, run_workers
 from tfdistr.training.job import Job
 from tfdistr.utils.disk import writing
@@ -113,7 +111,7 @@ class Attempts:
             raise error
         self._clear(f"failed-{attempt}")
         reason = error.message.partition("\n")[0].rstrip(".")
-        self._on_event({"event": "restart", "reason": reason, "worker": error.worker, "time": time.time()})
+        self._on_event(event_now("restart", error.worker, reason=reason))
         if fewer is not None:
             lost = f"worker {error.worker} on {error.host}"
             self._warn(
@@ -135,7 +133,7 @@ class Attempts:
         keep_logs(self._run_dir, self.backend.cluster.workers, ending)
 
     def _warn(self, message: str, worker: int | None = None) -> None:
-        self._on_event({"event": "warning", "message": message, "worker": worker, "time": time.time()})
+        self._on_event(event_now("warning", worker, message=message))
 
 
 def ask_to_stop(run_dir: Path) -> None:

@@ -10,6 +10,7 @@ import attrs
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.fit_summary import FitSummary, bottleneck_of, time_line, times_of
 from tfdistr.jobs.outcome import Outcome, epochs_of, rows_of
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.metric_values import columns_of
 from tfdistr.utils.packages import data_frame, figure
 
@@ -275,7 +276,7 @@ class FitResult(Outcome):
         batch, passes = self.params["batch_size"], self.params.get("passes")
         size = f"batches of the {self.params['batches_of']}" if batch is None else f"global batch {batch}"
         lines = [
-            f"Trained on {_count(self.params['workers'], 'worker')}, {_count(epochs, 'epoch')}, "
+            f"Trained on {number_of(self.params['workers'], 'worker')}, {number_of(epochs, 'epoch')}, "
             f"{size}, seed {self.params['seed']}"
         ]
         if passes is not None:
@@ -293,7 +294,3 @@ def _silent_caller() -> Caller:
     from tfdistr.jobs.progress import make_display
 
     return Caller(make_display(0).event)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

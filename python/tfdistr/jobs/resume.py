@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from tfdistr.checkpoint.folder import (
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.documents import plain_class_weight, plain_options, plain_params, write_document
 from tfdistr.schemas import normalise, read, schema_id
-from tfdistr.schemas.events import Event
+from tfdistr.schemas.events import Event, event_now
 
 if TYPE_CHECKING:
     from tfdistr.jobs.outcome import Outcome
@@ -61,7 +60,7 @@ def begin_or_resume(job: Job, run_dir: Path, workers: int, tell: Callable[[Event
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / STOP).unlink(missing_ok=True)
     if job.recovery.resume:
-        tell({"event": "run", "message": _beginning(job, run_dir), "worker": None, "time": time.time()})
+        tell(event_now("run", message=_beginning(job, run_dir)))
     return job
 
 

@@ -25,10 +25,7 @@ _temporary: set[Path] = set()
 
 
 def temporary_run_dir(cluster: object = None) -> Path:
-    """Make a folder for a job, which is removed at exit.
-
-    For a cluster of several hosts it is in the working directory, which the hosts are more likely to share.
-    """
+    """Make a folder for a job, until exit; for several hosts in the working directory."""
     check_working_directory()
     parent = os.getcwd() if _is_elsewhere(cluster) else tempfile.gettempdir()
     check_parents(Path(parent, "tfdistr"), temporary=True)
@@ -58,13 +55,7 @@ def open_run_dir(
     resume: bool = False,
     heartbeat_timeout: float = 30.0,
 ) -> Iterator[Path]:
-    """Open the folder of a job: ``run_dir``, locked within the context, or a temporary one.
-
-    Args:
-        run_dir: A new or empty folder; None for a temporary one.
-        resume: Whether ``run_dir`` may be the folder of an earlier run.
-        heartbeat_timeout: Seconds that the workers of the job may outlive this process.
-    """
+    """Open the folder of a job: ``run_dir``, locked within the context, or a temporary one."""
     if run_dir is None:
         yield temporary_run_dir(cluster)
         return

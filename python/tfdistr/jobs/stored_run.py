@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +14,7 @@ import attrs
 from tfdistr.checkpoint.folder import DESCRIPTION, JOB, KEPT, RESULT, Position, checkpoints
 from tfdistr.checkpoint.generations import Claim, is_only_begun
 from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
-from tfdistr.checkpoint.stored_documents import StoredDocuments, described
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints, StoredDocuments, described
 from tfdistr.checkpoint.trace import TRACE
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume
@@ -25,7 +23,7 @@ from tfdistr.jobs.result_files import RESULT_FILES
 from tfdistr.jobs.resume import is_run, note_result
 from tfdistr.jobs.run_dir import keep_run_dir, open_run_dir, refused, remove_run_dir, temporary_run_dir
 from tfdistr.schemas import read
-from tfdistr.schemas.events import Event
+from tfdistr.schemas.events import Event, event_now
 
 if TYPE_CHECKING:
     from tfdistr.clusters.cluster import Cluster
@@ -118,10 +116,7 @@ class StoredRun:
         return shown
 
     def end(self) -> None:
-        """Wait for the checkpoints of a job that is complete, and upload the rest.
-
-        A second call does nothing.
-        """
+        """Wait for the checkpoints of a job that is complete, and upload the rest, once."""
         if not self._active:
             return
         try:
@@ -200,21 +195,14 @@ class StoredRun:
         self._uploaded[name] = state
 
     def _warn(self, message: str) -> None:
-        self._tell({"event": "warning", "message": message, "worker": None, "time": time.time()})
+        self._tell(event_now("warning", message=message))
 
 
 @contextlib.contextmanager
 def open_run(
     run_dir: Any, job: Job, cluster: Cluster | None = None
 ) -> Iterator[tuple[Path, StoredRun | None]]:
-    """Open the folder of a job: a folder of this machine, or one for a run in a store.
-
-    Args:
-        run_dir: A folder or a URL; None for a temporary folder.
-
-    Returns:
-        The folder, and the run if it is in a store.
-    """
+    """Open the folder of a job: a folder of this machine, or that of a run in a store, and this run."""
     resume = job.recovery.resume
     if is_url(run_dir):
         with StoredRun(run_dir, cluster, resume=resume, keep=job.recovery.keep) as stored:

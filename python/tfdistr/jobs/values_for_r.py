@@ -27,13 +27,7 @@ Columns = dict[str, list[Any]]
 
 
 def fit_for_r(result: FitResult) -> dict[str, object]:
-    """Return the parts of a result for R, beside its model.
-
-    Returns:
-        The attributes of the result; its text; its history as columns of a data frame, with a row for each
-        epoch and metric ("long"), or with a row for each epoch ("wide"); and the times of the workers, as
-        columns and as lines of text.
-    """
+    """Return the parts of a result for R, beside its model: attributes, texts, and columns of data frames."""
     summary = result.summary()
     lines = [line.rpartition(": ") for line in str(result).splitlines()]
     words = [f"{name}: {number_in_r(end)}" if name.startswith("  ") else name + sign + end

@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 def run_worker(
     run_dir: str, index: int, functions: Mapping[str, object] | None = None, *, foreign: Foreign | None = None
 ) -> int:
-    """Train as worker ``index`` of the job in ``run_dir`` and return the exit status of the process.
-
-    The status is 0 if the training is done, and ``STOPPED_STATUS`` if it was preempted.
-
-    Args:
-        functions: The functions of the job that come from another language, by name.
-        foreign: Returns the class of an error and its call stack in the other language; None for Python
-            errors.
-    """
+    """Train as worker ``index`` of a job and return the exit status; ``foreign`` reads errors of R."""
     note_call()
     with process_of_job(run_dir, index) as process:
         return _train(process, Path(run_dir), index, functions, foreign)

@@ -29,6 +29,7 @@ from pathlib import Path
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.network import namespace
 from tfdistr.schemas import show
+from tfdistr.utils.processes import run_program
 
 log = logging.getLogger("tfdistr")
 
@@ -210,16 +211,10 @@ def _namespace(what: str) -> list[str]:
 
 def _run(command: Sequence[str], env: Mapping[str, str] | None = None, files: Sequence[int] = ()) -> str:
     """Run a program and return its output; OSError if it fails."""
-    try:
-        ended = subprocess.run(
-            command, env=env, pass_fds=files, capture_output=True, text=True, timeout=_TIMEOUT
-        )
-    except subprocess.TimeoutExpired as error:
-        raise OSError(str(error)) from None
-    if ended.returncode != 0:
-        last = (ended.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise OSError(f"{command[0]} exited with status {ended.returncode}: {last}")
-    return ended.stdout
+    ended = run_program(command, _TIMEOUT, env=env, pass_fds=files)
+    if ended.failure is not None:
+        raise OSError(f"{command[0]} failed: {ended.failure}")
+    return ended.output
 
 
 @functools.lru_cache

@@ -63,16 +63,6 @@ def train_on_servers(
     A step uses one batch of ``batch_size`` examples. An epoch has as many steps as one pass over the data, or
     ``steps_per_epoch``, over all workers together. With "async" one worker computes each step, on a whole
     batch; with "sync" each batch is split over the workers.
-
-    Args:
-        on_event: Called as ``on_event(kind, **fields)`` with the events of a progress display.
-        run_dir: The run directory, if the workers share it; else the workers receive the data, or its
-            function.
-        strategy: The result of `join_servers`, if it was called before.
-        checkpoints: The checkpoints of the run, if the job has any.
-
-    Returns:
-        The result. Its model is in this process and needs no server any more.
     """
     strategy = strategy or join_servers(config, job.start_timeout)
     on_event("ready")

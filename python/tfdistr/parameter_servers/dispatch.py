@@ -36,12 +36,7 @@ class Dispatcher:
         key: object = None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Make a worker call a function.
-
-        Args:
-            function: Takes an int64 vector.
-            wanted: Called when a worker is free for the function. If it returns False, the result is None.
-        """
+        """Make a free worker call a function of an int64 vector; None if it is not ``wanted`` any more."""
         with tf.device(self._here):
             argument = tf.constant(place, tf.int64)
 

@@ -25,10 +25,7 @@ def offer_feed_late(worker: int) -> None:
 
 
 def run_server(run_dir: str, index: int) -> int:
-    """Serve as process ``index`` of the job in ``run_dir`` and return the exit status of the process.
-
-    If the job has checkpoints, SIGTERM tells the chief to save and to end the job.
-    """
+    """Serve as process ``index`` of a job, and return the exit status of the process."""
     kept = checkpoint_folder(Path(run_dir))
     preemption = Preemption((kept / STOP).touch, active=kept.is_dir())
     with process_of_job(run_dir, index) as process, preemption:

@@ -119,12 +119,7 @@ class OneByOne:
         self._make, self._make_several = make.get_concrete_function(), make_several
 
     def run(self, first: int, count: int | None, begin: Begin, end: End, *, one_by_one: bool = False) -> None:
-        """Make ``count`` steps, from step ``first`` on, counted over all epochs.
-
-        Args:
-            one_by_one: Whether ``begin`` and ``end`` are called for each step as it is made. Otherwise a
-                worker makes several short steps before it reports, since a call takes longer than a step.
-        """
+        """Make ``count`` steps from ``first`` on; short ones are reported together, or ``one_by_one``."""
         assert count is not None
         self._ends.clear()
         sent, done, calls, goes_on = 0, 0, 0, True

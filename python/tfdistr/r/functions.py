@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from tfdistr.utils.function_files import (
     path_of,
 )
 from tfdistr.utils.interrupts import defer_sigint
+from tfdistr.utils.processes import run_program
 
 #: R without the user's .Rprofile, which could use TensorFlow before a worker makes its strategy.
 _FLAGS = ("--no-save", "--no-restore", "--no-init-file")
@@ -168,15 +168,8 @@ def rscript() -> str:
 @functools.lru_cache(maxsize=64)
 def _description(program: str, file: str, name: str, digest: str) -> dict[str, str]:
     """Return R's description of a function of a file, by keys; the hash of the file is for the cache."""
-    try:
-        ended = subprocess.run(
-            [program, *_FLAGS, "-e", _DESCRIBE, file, name],
-            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        failure = ended.stderr.strip().splitlines()[-1:] if ended.returncode else []
-    except (OSError, subprocess.TimeoutExpired) as error:
-        ended, failure = None, [str(error)]
-    lines = ended.stdout.splitlines() if ended else []
+    ended = run_program([program, *_FLAGS, "-e", _DESCRIBE, file, name], _TIMEOUT)
+    lines = ended.output.splitlines()
     said = dict(line[len(_MARK) :].partition(" ")[::2] for line in lines if line.startswith(_MARK))
     version = said.get("version")
     if version == "":
@@ -194,7 +187,7 @@ def _description(program: str, file: str, name: str, digest: str) -> dict[str, s
     if "kind" not in said and "error" not in said:
         raise ArgumentError(
             "R functions need a working R installation.",
-            received=f"{program}: {(failure or ['it says nothing'])[0]}",
+            received=f"{program}: {ended.failure or 'it says nothing'}",
             fix=f"See: {program} -e 'library(tfdistr)'",
         )
     return {key: unquote(value) for key, value in said.items()}
@@ -259,11 +252,7 @@ def begin_with_seed(parts: Iterable[object], seed: int) -> None:
 
 
 def environment_of_r_worker(scratch: Path | None = None) -> dict[str, str]:
-    """Return the environment variables with which an R worker finds this Python and this R's packages.
-
-    Args:
-        scratch: A folder for R's temporary files, which R leaves behind when it is killed.
-    """
+    """Return the variables with which an R worker finds Python, its packages, and a ``scratch`` folder."""
     env = {"RETICULATE_PYTHON": os.path.abspath(sys.executable)}
     if _here and not _here[0].embedded:
         env["R_LIBS"] = _here[0].libraries()

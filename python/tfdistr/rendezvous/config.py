@@ -21,6 +21,7 @@ from typing import Any, overload
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.tf_config import check_schema, endpoint, load_json, plain, split_address
 from tfdistr.schemas import normalise, show
+from tfdistr.utils.describe import number_of
 
 __all__ = [
     "JOBS",
@@ -241,8 +242,8 @@ class ClusterPlan:
         return [line for block in blocks for line in ("", *block)][1:]
 
     def __str__(self) -> str:
-        tasks = "1 task" if len(self) == 1 else f"{len(self)} tasks"
-        return "\n".join([f"# A cluster of {tasks}: one session for each.", "", *self.lines("bash")])
+        title = f"# A cluster of {number_of(len(self), 'task')}: one session for each."
+        return "\n".join([title, "", *self.lines("bash")])
 
 
 @overload

@@ -123,12 +123,7 @@ class Lifelines:
         of_silence: Callable[[str], str] | None = None,
         heartbeat_timeout: float | None = None,
     ) -> None:
-        """Call ``on_failure(message)`` on a separate thread, only for the first failure.
-
-        Args:
-            heartbeat_timeout: Seconds without a heartbeat after which a task is lost; None if others
-                detect this.
-        """
+        """Call ``on_failure(message)`` on a thread, for the first failure or silent task."""
         self._watched, self._patience = True, heartbeat_timeout
         if heartbeat_timeout is not None:
             for connection in self._connections:

@@ -135,12 +135,7 @@ def attribute_failure(
     find_lost: Callable[[BaseException], WorkerFailedError | None] = lambda error: None,
     heard: Callable[[], str | None] = lambda: None,
 ) -> Verdict:
-    """Find the process whose failure caused an error in worker ``worker``.
-
-    Args:
-        find_lost: Returns the failure of another lost process if the error is about one, else None.
-        heard: Returns the message about the first failure if it has arrived, else None.
-    """
+    """Find the process whose failure caused an error in ``worker``, by what was lost or ``heard``."""
     failure = reported = reported_failure(error, tasks)
     if failure is None and is_peer_failure(error):
         # The error may be about a worker that exited because of the first failure.

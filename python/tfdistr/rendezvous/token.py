@@ -22,13 +22,7 @@ TOKEN = "TFDISTR_TOKEN"
 
 
 def with_token(environments: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Give the processes of a job the same token: that of this process, or a new one.
-
-    They also get the same new ``START``, by which the launcher removes their names in /dev/shm.
-
-    Args:
-        environments: The environment variables of each process. A token among them takes precedence.
-    """
+    """Give the processes of a job one token, one of theirs or a new one, and the same new ``START``."""
     token, start = os.environ.get(TOKEN) or secrets.token_hex(16), secrets.token_hex(16)
     return [{TOKEN: token, **environment, START: start} for environment in environments]
 

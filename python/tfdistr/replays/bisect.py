@@ -53,8 +53,7 @@ class Bisection:
     """The first step in which two runs differ, and the likely reason.
 
     Attributes:
-        run_a: The folder or the URL of the first run.
-        run_b: That of the second run.
+        runs: The folders or the URLs of the two runs.
         step: The first step whose numbers differ by more than ``tolerance``, or whose tensors do; None if
             there is none.
         compared: Number of steps that both traces have.
@@ -74,8 +73,7 @@ class Bisection:
             known differences from one worker, which need no replay.
     """
 
-    run_a: str
-    run_b: str
+    runs: tuple[str, str]
     step: int | None
     compared: int
     tolerance: float
@@ -90,7 +88,7 @@ class Bisection:
 
     def __str__(self) -> str:
         """The finding in a few lines."""
-        runs = f"{self.run_a} and {self.run_b}"
+        runs = " and ".join(self.runs)
         if self.step is None:
             return f"{runs} agree in all {self.compared} steps that both have (tolerance {self.tolerance:g})."
         lines = [
@@ -202,12 +200,12 @@ def bisect_kept(
             fix="Pass two runs of the same training.",
         )
     shown = first_difference(a.trace.steps, b.trace.steps, allowed)
-    agreeing = Bisection(a.place, b.place, None, len(common), allowed)
+    agreeing = Bisection((a.place, b.place), None, len(common), allowed)
     if shown is None and (model is None or allowed > 0.0):
         return agreeing
     step = common[-1] if shown is None else shown  # weights may differ though no number shows it
     by = difference(a.trace.steps[step], b.trace.steps[step])
-    known = Bisection(a.place, b.place, step, len(common), allowed, by, _differences(a, b, step))
+    known = Bisection((a.place, b.place), step, len(common), allowed, by, _differences(a, b, step))
     by_numbers = _by_numbers(a, b, known)
     if model is None or by_numbers == "workers":  # a known difference needs no replay
         return replace(known, reason=by_numbers)

@@ -44,7 +44,7 @@ def bisect_for_r(
     differences = {name: [in_r(str(value)) for value in pair] for name, pair in found.differences.items()}
     confirmed = None if found.confirmed is None else list(found.confirmed)
     return {
-        **vars(found), "differences": differences, "confirmed": confirmed,
+        **vars(found), "runs": list(found.runs), "differences": differences, "confirmed": confirmed,
         "rows": _from_one(found.rows), "indices": _from_one(found.indices),
         "text": in_r(str(found)).splitlines(),
     }  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.jobs.outcome import epochs_of
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.metric_values import columns_of
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Difference:
             number = sum(pair.group == group for pair in differing)
             counts.append(f"{number} of {len(of_group)} {plural}")
         return "\n".join([
-            f"The fits on {first} and {count_workers(second)} differ by more than "
+            f"The fits on {first} and {number_of(second, 'worker')} differ by more than "
             f"tolerance={self.tolerance:g}{outputs}.",
             f"First difference: {worst.name}, {worst}",
             f"Different: {', '.join(counts)}",
@@ -136,26 +137,13 @@ class Difference:
 def find_difference(
     fits: Sequence[FitResult], outputs: Sequence[object], workers: Sequence[int], tolerance: float
 ) -> Difference | None:
-    """Compare each fit with the first one.
-
-    Args:
-        fits: The results, one for each number of workers.
-        outputs: The predictions of each result's model for the same rows.
-
-    Returns:
-        The first difference; None if all are the same.
-    """
+    """Compare each fit with the first one; return the first difference, or None."""
     for number in range(1, len(fits)):
         pairs = tuple(_pairs(fits[0], fits[number], outputs[0], outputs[number], tolerance))
         if any(pair.differs for pair in pairs):
             numbers = (workers[0], workers[number])
             return Difference(numbers, pairs, tolerance, _parting(fits[0], fits[number], tolerance))
     return None
-
-
-def count_workers(number: int) -> str:
-    """Return the number of workers as a text."""
-    return f"{number} worker{'s' * (number != 1)}"
 
 
 def _pairs(
@@ -168,7 +156,7 @@ def _pairs(
     variables = model.optimizer.variables if model.optimizer is not None else ()
     names = [f'the variable "{variable.path}" of the optimizer' for variable in variables]
     kind = "variable of the optimizer"
-    yield from _values_of("optimizer", names, kind, one.optimizer, two.optimizer, tolerance)
+    yield from _values_of("optimizer", names, kind, one.optimizer.values, two.optimizer.values, tolerance)
     for name in {**first.history, **second.history}:
         values = [np.asarray(fit.history[name]) if name in fit.history else None for fit in (first, second)]
         yield Pair("history", f'the metric "{name}"', values[0], values[1], tolerance)

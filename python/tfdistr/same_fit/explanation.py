@@ -10,8 +10,9 @@ from tfdistr.checkpoint.trace import TracedStep
 from tfdistr.errors import TfdistrError
 from tfdistr.replays.comparison import ROUNDING, difference, first_difference, relative
 from tfdistr.same_fit import reasons
-from tfdistr.same_fit.difference import Difference, Pair, count_workers
+from tfdistr.same_fit.difference import Difference, Pair
 from tfdistr.same_fit.reasons import Reason, reason_of
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.metric_values import columns_of
 
 #: The relative difference that another number of workers may make in a step with 16 bits.
@@ -41,11 +42,7 @@ class Explanation:
     known: tuple[str, ...] = ()
 
     def message(self, found: Difference, most: int) -> str:
-        """Return the message: the difference, what is known of it, the reasons, and what to do.
-
-        Args:
-            most: The highest number of workers.
-        """
+        """Return the message: the difference, what is known of it, the reasons, and what to do."""
         lines = [str(found), *(f"Known: {known}" for known in self.known)]
         lines += [f"{'Reason' if self.sure else 'Likely reason'}: {reason.text}" for reason in self.reasons]
         fixes = dict.fromkeys(reason.fix.format(most=most) for reason in self.reasons)
@@ -62,16 +59,7 @@ def explain(
     sixteen_bits: bool = False,
     callbacks: bool = False,
 ) -> Explanation:
-    """Find the likely reason of a difference.
-
-    Args:
-        history: That of the fit on the lower number of workers.
-        differences: What the fit on the higher number of workers says of its differences from one worker.
-        run: Trains on so many workers once more.
-        virtual: Whether the fits had virtual workers.
-        sixteen_bits: Whether the model computes with 16 bits, or gradients are sent so.
-        callbacks: Whether the fits had callbacks.
-    """
+    """Find the likely reason of a difference, from what the fits say and from trainings by ``run``."""
     model = [pair for pair in found.pairs if pair.group in ("weight", "optimizer")]
     if any(not pair.same_shape for pair in model):
         return Explanation([reasons.OTHER_MODEL], sure=True)
@@ -85,7 +73,7 @@ def explain(
     try:
         one = run(found.workers[0])
         if other := _first_other(history, one.history, allowed):
-            what = f"two trainings on {count_workers(found.workers[0])} also differ: {other}."
+            what = f"two trainings on {number_of(found.workers[0], 'worker')} also differ: {other}."
             return Explanation([reasons.REPEATED], sure=True, known=(what,))
         if not because:
             enlarged += [reasons.CALLBACK] * callbacks

@@ -16,7 +16,7 @@ from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.strategies import MultiWorkerMirrored, as_strategy
 from tfdistr.same_fit.difference import find_difference
 from tfdistr.training.per_worker import PerWorker
-from tfdistr.utils.arguments import check_int
+from tfdistr.utils.arguments import as_number, check_int
 from tfdistr.utils.describe import describe
 
 _TOLERANCE = 1e-6
@@ -45,12 +45,7 @@ class Plan:
         outputs: Sequence[object],
         train: Callable[[int, dict[str, Any]], FitResult],
     ) -> str | None:
-        """Compare the results, and return the message about the first difference; None if there is none.
-
-        Args:
-            outputs: The predictions of each result's model for the same rows.
-            train: Called with the number of workers and the arguments of ``distributed_fit()``.
-        """
+        """Compare the results, and return the message about the first difference; None if there is none."""
         found = find_difference(fits, outputs, self.workers, self.tolerance)
         if found is None:
             return None
@@ -138,15 +133,11 @@ def _numbers(workers: object) -> tuple[int, ...]:
     return numbers
 
 
-def _tolerance(tolerance: Any, *, virtual: bool) -> float:
+def _tolerance(tolerance: object, *, virtual: bool) -> float:
     if tolerance is None:
         return 0.0 if virtual else _TOLERANCE
-    try:
-        number = float(tolerance)
-        valid = not isinstance(tolerance, bool | str) and 0 <= number < math.inf
-    except (TypeError, ValueError, OverflowError):
-        valid = False
-    if not valid:
+    number = as_number(tolerance)
+    if not 0 <= number < math.inf:
         raise ArgumentError(
             "`tolerance` must be a number of at least 0.",
             received=repr(tolerance),

@@ -128,11 +128,7 @@ def normalise(name: str, document: object) -> Any:
 
 
 def read(name: str, document: object) -> Any:
-    """Return the normal form of a document, which is valid.
-
-    Args:
-        document: The document as JSON text, or as ``json.loads()`` returns it.
-    """
+    """Return the normal form of a document, JSON text or not, which is valid."""
     if isinstance(document, str | bytes):
         document = _parsed(name, document)
     normal = normalise(name, document)

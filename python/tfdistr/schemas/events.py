@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 
 class Progress(TypedDict, total=False):
@@ -47,3 +48,9 @@ class Event(Progress, Text, total=False):
     worker: int | None
     pid: int
     host: str
+
+
+def event_now(kind: str, worker: int | None = None, **fields: Any) -> Event:
+    """Make an event of this moment, of the launcher or of a job in this process."""
+    event: Event = {"event": kind, "worker": worker, "time": time.time(), **fields}  # type: ignore[typeddict-item]
+    return event

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.function_files import FunctionByName
 
 #: The places of layers by name; or a function that returns the place of a layer, or None.
@@ -100,7 +101,7 @@ def check_task(place: LayerPlace, workers: int | None, layer: str) -> None:
         workers is not None and place.task.index < (workers if place.task.type == "worker" else 1)
     ):
         return
-    there = "no cluster" if workers is None else f"{workers} worker{'s' * (workers != 1)} and a chief"
+    there = "no cluster" if workers is None else f"{number_of(workers, 'worker')} and a chief"
     raise ArgumentError(
         "`placement` must name tasks of the cluster.",
         received=f"{place.task} for the layer {layer}, and {there}",

@@ -243,11 +243,7 @@ class _Replicas(tf_internals.MirroredExtended):
 
     @contextlib.contextmanager
     def exact_steps(self, model: keras.Model, data: object) -> Iterator[Callable[[Any], Any]]:
-        """Run steps of the replicas that add up to the step on the whole batch.
-
-        Yields:
-            A context for the step of a replica: it takes the replica's batch, and gives the batch to use.
-        """
+        """Run steps of the replicas that add up to the step on the whole batch; yield their contexts."""
         local = self._strategy.experimental_local_results
         parts = [tf.nest.map_structure(lambda part, i=i: local(part)[i], data) for i in range(self._count)]
         rows = [count_examples(part) for part in parts]
@@ -334,13 +330,7 @@ def _check_cross_device_ops(given: object) -> None:
 
 
 def local_devices(argument: str, names: object) -> list[str]:
-    """Return the checked names of devices of this process, in the form "/device:CPU:0".
-
-    Args:
-        names: A device or several, in the forms that TensorFlow takes: "gpu:0", "/device:GPU:0",
-            "/job:localhost/replica:0/task:0/device:GPU:0", "GPU" (the first one) and
-            ``tf.config.LogicalDevice``.
-    """
+    """Return the names of devices of this process, from all forms of TensorFlow, as "/device:CPU:0"."""
     there = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     given = list(names) if isinstance(names, list | tuple) else [names]
     plain = [_plain_name(getattr(name, "name", name)) for name in given]

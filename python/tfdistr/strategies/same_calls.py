@@ -67,11 +67,7 @@ class SameCalls:
             self.meet(call)
 
     def meet(self, place: str, *numbers: int) -> np.ndarray:
-        """Check that all workers are at the same place, and exchange some numbers.
-
-        Returns:
-            The numbers of each worker, one row for each.
-        """
+        """Check that all workers are at the same place, and return the numbers of each, row by row."""
         own = np.zeros((self._collectives.num_workers, 1 + _NUMBERS), np.int64)
         own[self._collectives.index, : 1 + len(numbers)] = zlib.crc32(place.encode()), *numbers
         (total,) = self._collectives.all_reduce(tf.distribute.ReduceOp.SUM, [tf.constant(own)])

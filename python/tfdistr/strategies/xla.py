@@ -32,11 +32,7 @@ _BETWEEN = _BetweenExchanges()
 
 
 def compile_between_exchanges(model: keras.Model, where: str, *, is_chief: bool = True) -> None:
-    """Let XLA compile the steps of a model with ``jit_compile=True`` only between exchanges, and log it.
-
-    Args:
-        where: What exchanges, for the log: "several workers".
-    """
+    """Let XLA compile the steps of a model with ``jit_compile=True`` only between exchanges, and log it."""
     if model.jit_compile:
         if is_chief:
             log.info("XLA compiles what lies between the exchanges of %s (jit_compile=True).", where)

@@ -148,12 +148,7 @@ class EventWriter:
         self._open()
 
     def write(self, kind: str, **fields: object) -> None:
-        """Append one event.
-
-        Args:
-            **fields: Its fields. NumPy scalars, arrays and tensors become numbers and lists;
-                a value without a form in JSON becomes text. Long texts are cut.
-        """
+        """Append one event: its values become JSON types, and long texts are cut."""
         texts = {name: shorten(value) for name, value in fields.items() if isinstance(value, str)}
         line = _line(kind, as_json({**fields, **texts}))
         if self._append(line):

@@ -23,7 +23,7 @@ from tfdistr.errors import (
     WorkerFailedError,
     how_to_resume,
 )
-from tfdistr.schemas.events import Event
+from tfdistr.schemas.events import Event, event_now
 from tfdistr.supervision.events import EventReader, events_path
 from tfdistr.supervision.failures import Failure, FailureKind, root_cause, what_ended, worker_failed_error
 from tfdistr.utils.disk import writing
@@ -88,19 +88,7 @@ def run_workers(
     *,
     heartbeat_timeout: float | None = None,
 ) -> list[WorkerStatus]:
-    """Run one job: start the workers, wait for all of them, leave none behind.
-
-    Args:
-        run_dir: The directory of the run. Events and logs of an earlier run in it are replaced.
-        on_event: Called with each event (see `tfdistr.supervision.events`), always on the calling thread.
-        port_retries: How often to restart if another program has taken the port of a worker; the logs
-            of each attempt are kept as ``worker-<index>.log.<attempt>``.
-        heartbeat_timeout: Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait; by
-            default `STOP_TIMEOUT`.
-
-    Returns:
-        One status for each worker, when every process has exited with status 0 after its event "done".
-    """
+    """Run one job: start the workers, wait for all of them, leave none behind; return their statuses."""
     notify: OnEvent = on_event or (lambda event: None)
     attempt = 1
     while True:
@@ -116,7 +104,7 @@ def run_workers(
         for index in range(cluster.workers):
             log = log_path(run_dir, index)
             log.replace(f"{log}.{attempt}")
-        notify({"worker": root.worker, "event": "restart", "time": time.time(), "reason": "port in use"})
+        notify(event_now("restart", root.worker, reason="port in use"))
         attempt += 1
 
 
@@ -282,9 +270,8 @@ class _Attempt:
             self._outputs[index] = Tail(process.log)
         progress.ready = False
         reason = f"{progress.role.title} {what_ended(code)}".rstrip(".")
-        fields: Event = {"worker": index, "time": time.time()}
-        self._notify({**fields, "event": "replaced", "reason": reason})
-        self._notify({**fields, "event": "warning", "message": f"{reason}. Another process takes its place."})
+        self._notify(event_now("replaced", index, reason=reason))
+        self._notify(event_now("warning", index, message=f"{reason}. Another process takes its place."))
         self._processes[index] = self._cluster.start_again(index, self._run_dir.path)
 
     def _is_dismissed(self, index: int) -> bool:
@@ -366,13 +353,13 @@ class _Attempt:
         """Show messages of the workers' launcher, such as the state of its queue."""
         for process in self._processes:
             for line in process.news() if isinstance(process, Announcing) else ():
-                self._notify({"worker": None, "event": "log", "time": time.time(), "line": line})
+                self._notify(event_now("log", line=line))
 
     def _follow(self, final: bool = False) -> None:
         for worker, output in self._outputs.items():
             for line in output.lines(final=final):
                 if not is_about_cuda(line):
-                    self._notify({"worker": worker, "event": "log", "time": time.time(), "line": line})
+                    self._notify(event_now("log", worker, line=line))
 
     def statuses(self) -> list[WorkerStatus]:
         return [

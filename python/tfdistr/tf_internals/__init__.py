@@ -16,8 +16,6 @@ from tfdistr.supported import check as _check
 _check({"TensorFlow": tf.__version__, "Keras": keras.__version__})
 
 from tfdistr.errors import TfdistrError
-from tfdistr.tf_internals.eager_operations import on_eager_operation
-from tfdistr.tf_internals.keras_loading import loading_with, undisturbed_session
 from tfdistr.tf_internals.keras_loop import (
     KerasCall,
     all_layers,
@@ -43,14 +41,21 @@ from tfdistr.tf_internals.keras_loop import (
     trace_without_effect,
 )
 from tfdistr.tf_internals.keras_objects import (
+    WRAPPERS,
     Exclusions,
+    GraphCall,
     exclude,
     exclusions_of,
     functions_of,
+    given_losses,
+    graph_calls,
     has_trainable_flag,
     in_safe_mode,
+    input_ranks,
     is_of_library,
+    loading_with,
     made_layers,
+    named,
     names_in,
     names_of_libraries,
     own_variables,
@@ -58,6 +63,10 @@ from tfdistr.tf_internals.keras_objects import (
     policy_of,
     set_policy,
     set_safe_mode,
+    stateful_layers,
+    states_of_rows,
+    undisturbed_session,
+    wrapped_function,
 )
 from tfdistr.tf_internals.keras_optimizers import (
     Apply,
@@ -86,15 +95,6 @@ from tfdistr.tf_internals.keras_own import (
     variables_of,
     whole_configs,
 )
-from tfdistr.tf_internals.keras_parts import (
-    WRAPPERS,
-    GraphCall,
-    given_losses,
-    graph_calls,
-    input_ranks,
-    named,
-    wrapped_function,
-)
 from tfdistr.tf_internals.keras_scope import (
     compiling,
     on_new_variable,
@@ -102,7 +102,6 @@ from tfdistr.tf_internals.keras_scope import (
     strategy_of_model,
     was_trained,
 )
-from tfdistr.tf_internals.keras_states import stateful_layers, states_of_rows
 from tfdistr.tf_internals.keras_step import (
     OverBatch,
     RowsOfAll,
@@ -118,7 +117,6 @@ from tfdistr.tf_internals.keras_step import (
     replaced_losses,
     with_attributes,
 )
-from tfdistr.tf_internals.no_gpu import look_quietly
 from tfdistr.tf_internals.pipeline_graph import (
     cache_files,
     first_elements,
@@ -155,8 +153,10 @@ from tfdistr.tf_internals.runtime import (
     failed_tasks,
     get_key,
     is_part_of,
+    look_quietly,
     loop_of,
     make_again,
+    on_eager_operation,
     onednn_is_on,
     report_error,
     set_key,

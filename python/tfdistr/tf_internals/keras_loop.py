@@ -71,10 +71,6 @@ def on_end_of_data(tell: Callable[[int, int | None], None]) -> None:
 
     An attribute of Keras's iterator object hides ``EpochIterator._interrupted_warning``. Keras calls it in
     each epoch, and also at the end of data of an unknown size, all of which was wanted.
-
-    Args:
-        tell: Called once at most, with the requested number of steps, and the number of batches; None if it
-            is unknown.
     """
     frame = _innermost([_READER])
     if frame is None:  # the user has distributed the data

@@ -69,11 +69,7 @@ def _is_set(cell: Any) -> bool:
 
 @contextlib.contextmanager
 def silent_batch_statistics(model: keras.Model, *, synchronized: bool = True) -> Iterator[None]:
-    """Make normalization use its moving averages instead of batch statistics, within the context.
-
-    Args:
-        synchronized: Whether also layers that use the rows of all workers do so.
-    """
+    """Make normalization use its moving averages, not batch statistics, within the context."""
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             kind = isinstance(layer, keras.layers.BatchNormalization)

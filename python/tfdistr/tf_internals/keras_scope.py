@@ -66,11 +66,7 @@ def was_trained(model: keras.Model) -> bool:
 
 
 def strangers(model: keras.Model, strategy: tf.distribute.Strategy, *, training: bool) -> list[str]:
-    """Return the parts of a model with variables that were not made in the scope of ``strategy``.
-
-    Args:
-        training: Whether the model trains; else only its metrics matter.
-    """
+    """Return the parts of a model, or its metrics, with variables not made in the scope of ``strategy``."""
 
     def strange(part: Any) -> bool:
         values = [variable._value for variable in part.variables]  # `value` may create it

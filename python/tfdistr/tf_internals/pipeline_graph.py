@@ -67,11 +67,7 @@ def _functions_of(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 
 def rewritten(dataset: tf.data.Dataset, seed: int | None = None, suffix: str = "") -> tf.data.Dataset:
-    """Return a pipeline whose random parts without a seed have seeds, each another one.
-
-    Args:
-        seed: Determines the seeds; None for no change.
-    """
+    """Return a pipeline whose random parts without a seed have seeds, which ``seed`` determines."""
     graph = _graph_of(dataset)
     _new_seed_generators(graph)
     if seed is not None:

@@ -1,17 +1,21 @@
-"""TensorFlow's runtime: its loops and kernels on CPUs, the devices of variables, the coordination service."""
+"""TensorFlow's runtime: its operations and kernels, its devices, and the coordination service."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import error_codes_pb2 as _error_codes
 from tensorflow.python.eager import context as _context
+from tensorflow.python.framework import op_callbacks as _op_callbacks
 from tensorflow.python.ops import control_flow_util_v2
 from tensorflow.python.util import _pywrap_util_port
 
@@ -91,10 +95,6 @@ def configure_coordination(
     barrier that names missing tasks. There is no public way to pass other values. (The jobs are added to the
     message itself: the module of its classes is ``tensorflow.tsl.protobuf`` in TensorFlow 2.18, and
     ``tensorflow.compiler.xla.tsl.protobuf`` from 2.19.)
-
-    Args:
-        leader: The task that hosts the service, such as ``/job:worker/replica:0/task:0``.
-        register_timeout: Seconds within which every task must have registered.
     """
     context = _context.context()
     context.configure_coordination_service(
@@ -173,3 +173,63 @@ def delete_key(key: str) -> None:
 def get_key(key: str, timeout: float) -> str:
     """Read a value from the coordination service. Wait for it up to ``timeout`` seconds."""
     return str(_context.context().get_config_key_value(key, int(timeout * 1000)))
+
+
+# NVIDIA's driver, and that of WSL.
+_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
+_LINE = b"failed call to cuInit"
+
+
+def look_quietly() -> None:
+    """Have TensorFlow look for GPUs now where there is no driver, without its line about an error.
+
+    The line, "failed call to cuInit", is written to standard error as an error, once, when TensorFlow first
+    looks. Only a log level that hides all errors would hide it.
+    """
+    if not any(map(os.path.exists, _DRIVERS)):
+        with _without_line():
+            tf.config.list_physical_devices("GPU")
+
+
+@contextlib.contextmanager
+def _without_line() -> Iterator[None]:
+    """Write the standard error of this process after the context, without the line."""
+    try:
+        before = os.dup(2)
+    except OSError:  # closed
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            for line in held:
+                if _LINE not in line:
+                    os.write(2, line)
+
+
+@contextlib.contextmanager
+def on_eager_operation(seen: Callable[[str, Sequence[Any], Sequence[Any]], None]) -> Iterator[None]:
+    """Call ``seen`` with the type, the inputs and the outputs of each operation, within the context.
+
+    The public ``enable_check_numerics`` raises an error at the first NaN, also if it is in the inputs, and
+    knows no layers. It uses the same callbacks, which have no public name.
+    """
+
+    def callback(
+        op_type: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    ) -> None:
+        if graph is None:
+            seen(op_type, inputs, outputs)
+
+    _op_callbacks.add_op_callback(callback)
+    try:
+        yield
+    finally:
+        _op_callbacks.remove_op_callback(callback)

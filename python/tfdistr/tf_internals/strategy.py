@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as _multi_worker
 from tensorflow.python.distribute import mirrored_strategy as _mirrored
@@ -15,7 +16,6 @@ from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import record as _record
 
 from tfdistr.tf_internals.keras_scope import auto_means_gpus
-from tfdistr.tf_internals.number_variables import give_numbers
 
 
 def tape_is_active() -> bool:
@@ -291,3 +291,43 @@ def is_seed(variable: Any) -> bool:
 def logs_are_metrics(model: keras.Model, logs: object) -> bool:
     """Return whether Keras's loop takes ``logs`` of a step for the values of all metrics."""
     return isinstance(logs, dict) and set(logs) == set(model.get_metrics_result())
+
+
+class _Number:
+    """A mixin with the conversions of a ``tf.Variable``, which callbacks use.
+
+    TensorFlow's distributed variables (not exported) have no ``float()`` and no ``int()``, and NumPy cannot
+    read those of metrics.
+    """
+
+    def __float__(self) -> float:
+        return float(self.numpy())  # type: ignore[attr-defined]
+
+    def __int__(self) -> int:
+        return int(self.numpy())  # type: ignore[attr-defined]
+
+    def __complex__(self) -> complex:
+        return complex(self.numpy())  # type: ignore[attr-defined]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.numpy(), dtype)  # type: ignore[attr-defined]
+
+
+class MirroredVariable(_Number, _values.MirroredVariable):  # type: ignore[misc]
+    """A variable with the same value on all replicas."""
+
+
+class SyncOnReadVariable(_Number, _values.SyncOnReadVariable):  # type: ignore[misc]
+    """A variable whose value is the sum or the mean over the replicas."""
+
+
+_WITH_NUMBERS = {_values.MirroredVariable: MirroredVariable, _values.SyncOnReadVariable: SyncOnReadVariable}
+
+
+def give_numbers(variable: object) -> object:
+    """Return ``variable``. A distributed variable now turns into numbers; others are unchanged.
+
+    The class of this one object changes, because TensorFlow's function that makes it knows only its own.
+    """
+    variable.__class__ = _WITH_NUMBERS.get(type(variable), type(variable))
+    return variable

@@ -113,12 +113,7 @@ def refuse_hook(received: str) -> NoReturn:
 def at_epoch_end(
     given: Sequence[InSession], answers: Path | None, on_event: Callable[..., None], *, chief: bool
 ) -> AtEpochEnd | None:
-    """Return the call of the functions at the end of each epoch; None if there are none.
-
-    Args:
-        answers: The file with the answers; None if this process is the session.
-        chief: Whether this process is the chief, whose session calls the functions.
-    """
+    """Return the call of the functions at the end of each epoch; None if there are none."""
     if not given:
         return None
     if answers is None:
@@ -201,10 +196,7 @@ class Session:
         self._append(f"{json.dumps({'epoch': event['epoch'], 'stop': stop})}\n")
 
     def answer_during(self, run: Callable[[], _Result]) -> _Result:
-        """Return what ``run`` returns, which passes its events to this session.
-
-        Errors of the functions are raised as they are.
-        """
+        """Return what ``run`` returns, and raise errors of the functions as they are."""
         try:
             return run()
         except _FunctionFailed as failed:

@@ -77,13 +77,7 @@ def check_alike(summaries: Sequence[Sequence[float]], name: str) -> None:
 
 
 def weigh_classes(weights: Mapping[int, float] | None, spec: object) -> Callable[[Any], object] | None:
-    """Return a function that adds the weights of the classes: ``(x, y)`` becomes ``(x, y, sample_weight)``.
-
-    Args:
-        weights: Weight of each class by its number. Other classes have the weight 1. Without weights, there
-            is no function.
-        spec: The types of a batch. Its target has whole numbers, or is one-hot.
-    """
+    """Return a function that adds class weights: ``(x, y)`` becomes ``(x, y, sample_weight)``."""
     if not weights:
         return None
     if not isinstance(spec, tuple) or len(spec) != 2 or tf.nest.is_nested(spec[1]):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from zipfile import ZipFile
@@ -38,57 +38,22 @@ class OptimizerValues(NamedTuple):
     trained: list[int] | None
 
 
-def values_of_model(model: keras.Model) -> tuple[Arrays, OptimizerValues, list[OptimizerValues]]:
-    """Return the weights of a model, and the state of its optimizer and of the others that it holds."""
-    weights = [_storable(value) for value in model.get_weights()]
-    own = _state_of(model, model.optimizer) if model.optimizer is not None else OptimizerValues([], None)
-    return weights, own, [_state_of(model, optimizer) for optimizer in _others(model)]
-
-
-def _state_of(model: keras.Model, optimizer: Any) -> OptimizerValues:
-    return OptimizerValues(list(map(_storable, optimizer.variables)), _trained_numbers(model, optimizer))
-
-
 def _others(model: keras.Model) -> list[Any]:
     from tfdistr import tf_internals
 
     return [optimizer for optimizer in tf_internals.optimizers_of(model) if optimizer is not model.optimizer]
 
 
-def _trained_numbers(model: keras.Model, optimizer: Any) -> list[int] | None:
+def _state_of(model: keras.Model, optimizer: Any) -> OptimizerValues:
     from tfdistr import tf_internals
 
+    values = list(map(_storable, optimizer.variables))
     if not optimizer.built:
-        return None
+        return OptimizerValues(values, None)
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
     found = [numbers.get(id(variable)) for variable in tf_internals.trained_variables(optimizer)]
-    return None if None in found else [number for number in found if number is not None]
-
-
-def set_values(
-    model: keras.Model,
-    weights: Sequence[object],
-    optimizer: OptimizerValues,
-    others: Sequence[OptimizerValues],
-    inputs: object,
-) -> None:
-    """Assign the values of another model to a model.
-
-    Args:
-        model: The model, which may be not built.
-        inputs: Shapes and types of a batch of inputs, with which the model can be built; see ``Training``.
-    """
-    # The cell of an RNN gets the weights of its layers in the first call of the model.
-    if not model.built or len(model.weights) < len(weights):
-        _build(model, inputs, len(weights))
-    model.set_weights(weights)
-    own = [] if model.optimizer is None else [(model.optimizer, optimizer)]
-    for held, state in [*own, *zip(_others(model), others, strict=True)]:
-        if len(state.values) != len(held.variables):  # otherwise it is built, or was not used
-            numbers, all_variables = state.trained, model.variables
-            held.build(model.trainable_variables if numbers is None else [all_variables[n] for n in numbers])
-        for variable, value in zip(held.variables, state.values, strict=True):
-            variable.assign(value)
+    known = [number for number in found if number is not None]
+    return OptimizerValues(values, known if len(known) == len(found) else None)
 
 
 def _build(model: keras.Model, inputs: object, weights: int) -> None:
@@ -127,7 +92,6 @@ def map_inputs(inputs: Any, make: Callable[[list[int], str], Any]) -> Any:
 
 _WEIGHT, _OPTIMIZER, _INPUTS, _TRAINED = "weight_", "optimizer_", "inputs", "trained"
 _OTHERS, _OTHER = "others", "other_"
-_Array = np.ndarray
 
 
 @attrs.frozen(eq=False)
@@ -136,46 +100,51 @@ class ModelState:
 
     Attributes:
         inputs: Shapes and types of a batch of inputs, with which a model can be built; see ``Training``.
-        trained: The numbers of the variables that the optimizer trains; None if they are not known.
         others: The state of other optimizers that the model holds.
     """
 
-    weights: list[_Array]
-    optimizer: list[_Array]
+    weights: Arrays
+    optimizer: OptimizerValues
     inputs: Any
-    trained: list[int] | None = None
     others: list[OptimizerValues] = attrs.field(factory=list)
 
     @classmethod
     def of(cls, model: keras.Model, inputs: object) -> ModelState:
         """Return the values that a model has now."""
-        weights, own, others = values_of_model(model)
-        return cls(weights, own.values, inputs, own.trained, others)
+        weights = [_storable(value) for value in model.get_weights()]
+        own = OptimizerValues([], None) if model.optimizer is None else _state_of(model, model.optimizer)
+        return cls(weights, own, inputs, [_state_of(model, optimizer) for optimizer in _others(model)])
 
     def give(self, model: keras.Model) -> keras.Model:
         """Assign these values to a model, which may be not built, and return it."""
-        own = OptimizerValues(self.optimizer, self.trained)
-        set_values(model, self.weights, own, self.others, self.inputs)
+        # The cell of an RNN gets the weights of its layers in the first call of the model.
+        if not model.built or len(model.weights) < len(self.weights):
+            _build(model, self.inputs, len(self.weights))
+        model.set_weights(self.weights)
+        own = [] if model.optimizer is None else [(model.optimizer, self.optimizer)]
+        for held, state in [*own, *zip(_others(model), self.others, strict=True)]:
+            if len(state.values) != len(held.variables):  # otherwise it is built, or was not used
+                numbers, variables = state.trained, model.variables
+                held.build(model.trainable_variables if numbers is None else [variables[n] for n in numbers])
+            for variable, value in zip(held.variables, state.values, strict=True):
+                variable.assign(value)
         return model
 
     @property
     def nbytes(self) -> int:
         """The approximate number of bytes of ``write``."""
-        arrays = [*self.weights, *self.optimizer, *(v for other in self.others for v in other.values)]
+        arrays = [*self.weights, *(v for state in (self.optimizer, *self.others) for v in state.values)]
         return sum(array.nbytes for array in arrays)
 
     def write(self, file: Path | IO[bytes]) -> None:
         """Write the values in NumPy's format, without pickles."""
         arrays = {f"{_WEIGHT}{i}": value for i, value in enumerate(self.weights)}
-        arrays |= {f"{_OPTIMIZER}{i}": value for i, value in enumerate(self.optimizer)}
-        if self.trained is not None:
-            arrays[_TRAINED] = np.array(self.trained, np.int64)
+        named = {f"{_OTHER}{number}_": other for number, other in enumerate(self.others)}
+        for name, state in {"": self.optimizer, **named}.items():
+            arrays |= {f"{name}{_OPTIMIZER}{i}": value for i, value in enumerate(state.values)}
+            if state.trained is not None:
+                arrays[f"{name}{_TRAINED}"] = np.array(state.trained, np.int64)
         arrays[_OTHERS] = np.array(len(self.others))
-        for number, other in enumerate(self.others):
-            name = f"{_OTHER}{number}_"
-            arrays |= {f"{name}{_OPTIMIZER}{i}": value for i, value in enumerate(other.values)}
-            if other.trained is not None:
-                arrays[f"{name}{_TRAINED}"] = np.array(other.trained, np.int64)
         np.savez(file, **arrays, **{_INPUTS: np.array(json.dumps(self.inputs))})  # type: ignore[arg-type]
 
     @classmethod
@@ -184,9 +153,8 @@ class ModelState:
         _check_sizes(file)
         with np.load(file, allow_pickle=False) as state:
             weights = [state[name] for name in state.files if name.startswith(_WEIGHT)]
-            own = _read_optimizer(state, "")
             others = [_read_optimizer(state, f"{_OTHER}{i}_") for i in range(int(state[_OTHERS]))]
-            return cls(weights, own.values, json.loads(str(state[_INPUTS])), own.trained, others)
+            return cls(weights, _read_optimizer(state, ""), json.loads(str(state[_INPUTS])), others)
 
 
 def _check_sizes(file: IO[bytes]) -> None:

@@ -58,9 +58,7 @@ def per_worker(batch_size: int, *, scale_learning_rate: str = "none", warmup_epo
         >>> per_worker(64, scale_learning_rate="linear", warmup_epochs=5).batch_size
         64
     """
-    return PerWorker(
-        batch_size=batch_size, scale_learning_rate=scale_learning_rate, warmup_epochs=warmup_epochs
-    )
+    return PerWorker(**locals())
 
 
 def scaled_learning_rate(learning_rate: float, num_workers: int, scale: str = "linear") -> float:

@@ -84,7 +84,7 @@ def on_failure(
         >>> on_failure(max_restarts=3).max_restarts
         3
     """
-    return Recovery(max_restarts=max_restarts, min_workers=min_workers, step_timeout=step_timeout, nan=nan)
+    return Recovery(**locals())
 
 
 def as_failures(failures: object) -> Recovery:
@@ -111,10 +111,7 @@ def check_recovery(
     cluster: object,
     shrinking: Sequence[str],
 ) -> Recovery:
-    """Check the recovery arguments of ``distributed_fit()``.
-
-    ``shrinking`` are the strategies whose jobs can continue with fewer workers.
-    """
+    """Check the recovery arguments of ``distributed_fit()``; ``shrinking`` strategies lose workers."""
     restarts = failures.max_restarts
     resumes = check_bool("resume", resume)
     fewest = _fewest(failures.min_workers, cluster)

@@ -113,16 +113,7 @@ def run_task(
     run_dir: Path | None = None,
     preemption: Preemption | None = None,
 ) -> Training:
-    """Run the task of a job as this worker.
-
-    Args:
-        strategy: The result of ``make_strategy()``, or ``SingleWorker()``.
-        on_event: Called as ``on_event(kind, **fields)`` with the events of the progress display.
-        run_dir: Folder with the checkpoints of the job, if it has any, and for its predictions. Only the
-            chief's checkpoints are used.
-        preemption: Records SIGTERM, if there are checkpoints. After the call, it shows whether a SIGTERM came
-            too late to be handled.
-    """
+    """Run the task of a job as this worker; ``run_dir`` has checkpoints and predictions."""
     with Watchdog(job.recovery.step_timeout, strategy), FileErrors().raised(), label_errors():
         if job.task == "evaluate":
             return evaluate_job(job, strategy)

@@ -49,7 +49,7 @@ def check_optional_int(name: str, value: object, *, minimum: int = 1) -> int | N
 
 def check_positive(name: str, value: object, *, of: str = "", example: str = "0.1") -> float:
     """Return ``value`` as a float, if it is above 0; ``of`` is the error's unit, such as " of seconds"."""
-    number = _number(value)
+    number = as_number(value)
     if not 0 < number < math.inf:
         raise ArgumentError(
             f"`{name}` must be a number{of} above 0.",
@@ -61,7 +61,7 @@ def check_positive(name: str, value: object, *, of: str = "", example: str = "0.
 
 def check_fraction(name: str, value: object) -> float:
     """Return ``value`` as a float, if it is a number from 0 up to, but not 1."""
-    number = _number(value)
+    number = as_number(value)
     if not 0 <= number < 1:
         raise ArgumentError(
             f"`{name}` must be a number from 0 to below 1.", received=repr(value), fix=f"Pass {name}=0.2."
@@ -69,7 +69,7 @@ def check_fraction(name: str, value: object) -> float:
     return number
 
 
-def _number(value: Any) -> float:
+def as_number(value: Any) -> float:
     """Return a number as a float; NaN for anything else."""
     try:
         return math.nan if isinstance(value, bool | str) else float(value)

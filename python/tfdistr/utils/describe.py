@@ -51,6 +51,11 @@ def describe(value: object) -> str:
     return f"an object of class {module}{type(value).__name__}"
 
 
+def number_of(number: int, what: str) -> str:
+    """Return a number of things in words, such as "1 worker"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def call_text(name: str, options: Any) -> str:
     """Return the call that makes an attrs object with options, without those that have their defaults."""
     fields = attrs.fields(type(options))

@@ -32,12 +32,7 @@ def writing(
     fix: str = RESUME,
     kind: type[TfdistrError] = CheckpointError,
 ) -> Iterator[None]:
-    """Write a file within the context; if the system refuses, name the file, its size and the free space.
-
-    Args:
-        needed: Returns the number of bytes, if it is known.
-        only_refusals: Whether to pass on errors that do not come from the disk.
-    """
+    """Write a file within the context; if the system refuses, name the file, its size and the free space."""
     try:
         yield
     except OSError as error:

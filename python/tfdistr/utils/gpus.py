@@ -10,12 +10,13 @@ import ctypes
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from tfdistr.errors import ArgumentError
+from tfdistr.utils.describe import number_of
+from tfdistr.utils.processes import run_program
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NO_GPU = "-1"
@@ -72,7 +73,7 @@ def too_few_gpus(
     workers: int, each: int, there: int, source: str = "nvidia-smi, CUDA_VISIBLE_DEVICES"
 ) -> str:
     """Return what an error says that it received if a machine has too few GPUs."""
-    count = f"{workers} worker{'s' * (workers != 1)} with {each} each"
+    count = f"{number_of(workers, 'worker')} with {each} each"
     return f"{count}, and {there or 'no'} visible GPU{'s' * (there != 1)} ({source})"
 
 
@@ -131,12 +132,9 @@ def _of_this_machine() -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _listed_by(program: str) -> tuple[str, ...]:
     """Return the names of the GPUs that nvidia-smi lists; the slices of a card take its place."""
-    try:
-        ran = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
+    ended = run_program([program, "-L"], 30.0)
     found: list[str] = []
-    for line in ran.stdout.splitlines() if not ran.returncode else ():
+    for line in () if ended.failure else ended.output.splitlines():
         match = _LISTED.match(line)
         if match and match[2]:
             if found and not found[-1].startswith(_MIG):

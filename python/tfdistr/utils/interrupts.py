@@ -140,9 +140,6 @@ def defer_sigint(function: Callable[_Arguments, _Result]) -> Callable[_Arguments
 
     An R interrupt outside of reticulate's handlers leaves Python's frames by a jump. After it, the next
     Python call crashes, or fails with "unknown opcode".
-
-    Args:
-        function: A function of the R package. User functions may take long, so SIGINT does not wait there.
     """
 
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -70,10 +70,7 @@ def is_about_cuda(line: str) -> bool:
 
 
 def last_lines(path: str | os.PathLike[str], count: int) -> list[str]:
-    """Read the last lines of a log that are not empty, without those of TensorFlow that look for CUDA.
-
-    The list is empty if there is no such file.
-    """
+    """Read the last lines of a log, if there is one, without empty ones and those that look for CUDA."""
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

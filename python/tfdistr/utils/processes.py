@@ -1,4 +1,4 @@
-"""The state of processes, and the exit of a process with its parent.
+"""The state of processes and of their system, and the exit of a process with its parent.
 
 The helpers that run by their path read this file by its path, so it uses the standard library only.
 """
@@ -9,12 +9,14 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PARENT = "TFDISTR_PARENT_PID"
 """The environment variable with the process that started a worker."""
@@ -84,6 +86,28 @@ def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:
         process.wait()
 
 
+class ProgramEnd(NamedTuple):
+    """What a program has printed, and in a line why it failed; None if it has not."""
+
+    output: str
+    failure: str | None
+
+
+def run_program(command: Sequence[str], timeout: float, **options: Any) -> ProgramEnd:
+    """Run a program without input, for ``timeout`` seconds at most; ``options`` are those of subprocess."""
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout,
+            stdin=subprocess.DEVNULL, **options,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ProgramEnd("", f"no answer within {timeout:g} s")
+    except OSError as error:
+        return ProgramEnd("", f"{command[0]}: {error.strerror}")
+    last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
+    return ProgramEnd(ended.stdout, last if ended.returncode else None)
+
+
 def process_state(pid: int) -> str | None:
     """Return the letter of a process's state, such as "R", or "Z" if it has exited; None if not known."""
     try:
@@ -132,3 +156,11 @@ def _in_ipython() -> bool:
     """Return whether IPython runs this process; scripts may also import it."""
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get_ipython is not None and get_ipython() is not None
+
+
+def running_system() -> str:
+    """Return the id of the running system. It is the name of the host where systems have no id."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not on Linux
+        return socket.gethostname()

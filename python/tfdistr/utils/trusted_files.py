@@ -23,11 +23,7 @@ def why_foreign(status: os.stat_result) -> str | None:
 
 
 def check_parents(folder: Path, *, temporary: bool = False) -> None:
-    """Refuse a folder, which need not exist yet, that every user can replace, or a folder above it.
-
-    Args:
-        temporary: Whether it is a temporary folder, which the user has not named.
-    """
+    """Refuse a folder that every user can replace, or a folder above it; it need not exist yet."""
     for parent in dict.fromkeys([*folder.parents, *folder.resolve().parents]):
         try:
             mode = parent.stat().st_mode

@@ -18,8 +18,7 @@ import pytest
 from tfdistr.checkpoint import generations
 from tfdistr.checkpoint.folder import DESCRIPTION, Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.generations import Claim
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
-from tfdistr.checkpoint.stored_documents import StoredDocuments
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints, StoredDocuments
 from tfdistr.errors import CheckpointError
 
 #: The objects of a store: names and contents.

@@ -16,7 +16,7 @@ from tfdistr.errors import ArgumentError, CheckpointError
 from tfdistr.jobs.outcome import epochs_of, rows_of
 from tfdistr.jobs.result import FitResult
 from tfdistr.jobs.result_files import load_history, load_state, load_ways, save_training
-from tfdistr.training.model_state import LazyModel, ModelState
+from tfdistr.training.model_state import LazyModel, ModelState, OptimizerValues
 from tfdistr.training.trained_model import Training, input_spec
 from tfdistr.utils.tuning import describe_tuning
 
@@ -42,7 +42,7 @@ def result(**parts) -> FitResult:
         "params": PARAMS,
         "workers": [{"index": 0}, {"index": 1}],
         "run_dir": "/runs/1",
-        "trained": LazyModel(compiled_dense, lambda: ModelState([], [], None)),
+        "trained": LazyModel(compiled_dense, lambda: ModelState([], OptimizerValues([], None), None)),
     }
     return FitResult(**given | parts)
 

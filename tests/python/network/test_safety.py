@@ -237,7 +237,7 @@ def test_where_nothing_helps_the_user_is_told_the_ports(tmp_path: Path) -> None:
     assert said.count("\n") == 1
     assert said.startswith(
         "As long as the job runs, whoever reaches this machine over a network can run code as you, through "
-        f"ports 2222, 2223: nothing keeps other machines out here, because {failing} exited with status 1: "
+        f"ports 2222, 2223: nothing keeps other machines out here, because {failing} failed: "
         "fatal error: sys/socket.h: not found; cannot create a network namespace: "
     )
     assert said.endswith(

@@ -73,12 +73,12 @@ def test_a_machine_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 QUIET = """\
 import os, sys
-from tfdistr.tf_internals import no_gpu
+from tfdistr.tf_internals import runtime
 from tfdistr.utils.interrupts import import_tensorflow
 import_tensorflow()
 import tensorflow as tf
 tf.constant(1.0) + 1.0
-with no_gpu._without_line():
+with runtime._without_line():
     os.write(2, b"before\\nE0000 cuda_platform.cc:52] failed call to cuInit: no\\n")
     print("after", file=sys.stderr)
 os._exit(0)

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster, ConfiguredCluster, number_of
+from tfdistr.clusters.cluster import Backend, Cluster, ConfiguredCluster, mpi_library
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import check_cores, share_of
 from tfdistr.clusters.worker_process import WorkerProcess, stop
@@ -26,6 +25,7 @@ from tfdistr.r.functions import environment_of_r_worker, r_worker_command
 from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.gpus import NO_GPU, VISIBLE, gpus_of_workers, too_few_gpus, visible_gpus
 from tfdistr.utils.processes import PARENT
 
@@ -219,11 +219,7 @@ def local_cluster(
         >>> local_cluster(workers=4).workers
         4
     """
-    cluster = describe_local_cluster(
-        workers, ps=ps, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, warm=warm, tuning=tuning, start_timeout=start_timeout,
-        heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    cluster = describe_local_cluster(**locals())
     cluster.warm_up(WORKER)
     return cluster
 

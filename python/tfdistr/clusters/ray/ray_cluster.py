@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 import attrs
 
-from tfdistr.clusters.cluster import ConfiguredCluster, number_of
+from tfdistr.clusters.cluster import ConfiguredCluster
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.ray.workers import RayJob
@@ -27,6 +27,7 @@ from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_choice, check_int, check_text
+from tfdistr.utils.describe import number_of
 
 _CORE = Path(__file__).resolve().parents[2]
 _LOOPBACK = "127.0.0.1"
@@ -284,9 +285,4 @@ def ray_cluster(
         >>> ray_cluster(workers=4, cores_per_worker=2).workers
         4
     """
-    return RayCluster(
-        workers=workers, address=address, placement_strategy=placement_strategy,
-        resources_per_worker=resources_per_worker,  # type: ignore[arg-type]  # the class converts it
-        runtime_env=runtime_env, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, tuning=tuning, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    return RayCluster(**locals())

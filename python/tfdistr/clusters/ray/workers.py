@@ -24,6 +24,7 @@ from tfdistr.clusters.remote_worker import (
 from tfdistr.clusters.worker_process import log_path, lost_worker_error
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.network.loopback import Loopback
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.log_tail import last_lines
 from tfdistr.utils.processes import wait_or_kill
 
@@ -203,16 +204,12 @@ def refused_start(message: Message, spec: Message) -> ClusterStartError:
 
 def _had(message: Message, spec: Message) -> str:
     """Describe what the workers need, and what the nodes have."""
-    need = _amounts(spec["resources"])
+    need = f"{number_of(spec['workers'], 'worker')} with {_amounts(spec['resources'])} each"
     nodes = "; ".join(
         f"{node['host']} with {_amounts({n: a for n, a in node.items() if n != 'host'})}"
         for node in message["nodes"]
     )
-    count = spec["workers"]
-    return (
-        f"{count} worker{'s' * (count != 1)} with {need} each ({spec['strategy']}), and the nodes {nodes}; "
-        f"free: {_amounts(message['free'])}"
-    )
+    return f"{need} ({spec['strategy']}), and the nodes {nodes}; free: {_amounts(message['free'])}"
 
 
 def _amounts(amounts: Mapping[str, float]) -> str:

@@ -113,11 +113,7 @@ def nodes_of_allocation(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
-    """Find the ``--mpi`` option with which srun starts the ranks of an MPI library.
-
-    Returns:
-        The option and ""; or None, and why there is none.
-    """
+    """Find the ``--mpi`` option with which srun starts ranks of an MPI library, or say why there is none."""
     wanted = "pmix" if "Open MPI" in library else "pmi2"
     types = _mpi_types()
     if wanted not in types:

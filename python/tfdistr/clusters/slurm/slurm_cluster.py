@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import ConfiguredCluster, number_of, workers_of_each_host
+from tfdistr.clusters.cluster import Backend, ConfiguredCluster, mpi_library, workers_of_each_host
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.slurm.programs import (
@@ -30,6 +29,7 @@ from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_int, check_optional_int, check_text
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.gpus import NO_GPU, VISIBLE, too_few_gpus
 
 # The script of a job, where the user gives none.
@@ -206,7 +206,7 @@ class SlurmCluster(ConfiguredCluster):
         each = self.cores_per_worker or 1
         received = None
         if wanted > left:
-            received = f"{left} node{'s' * (left != 1)}, and {wanted} asked for"
+            received = f"{number_of(left, 'node')}, and {wanted} asked for"
         elif cores and max(self.counts) * each > min(sorted(cores, reverse=True)[:wanted]):
             needed = max(self.counts) * each
             received = (

@@ -12,8 +12,7 @@ from typing import Self
 
 import attrs
 
-from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import ConfiguredCluster, number_of, workers_of_each_host
+from tfdistr.clusters.cluster import Backend, ConfiguredCluster, workers_of_each_host
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.remote_worker import RemoteWorker
@@ -41,6 +40,7 @@ from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool, check_int
+from tfdistr.utils.describe import number_of
 from tfdistr.utils.gpus import VISIBLE, gpus_of_workers, too_few_gpus
 
 # sshd drops connections at random if more than 10 of them have not logged in yet.

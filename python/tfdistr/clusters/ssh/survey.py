@@ -213,8 +213,15 @@ _NAMES = (
 )
 
 
-class Finding(NamedTuple):
-    """A check of the hosts, and what is wrong."""
+class Row(NamedTuple):
+    """The result of one check.
+
+    Attributes:
+        check: What was checked.
+        status: "ok", "FAIL", or "-" where the check was not possible or does not matter.
+        found: The observation.
+        fix: What to do; "" if nothing.
+    """
 
     check: str
     status: str
@@ -224,27 +231,27 @@ class Finding(NamedTuple):
 
 def findings(
     answers: Sequence[HostAnswer], here: Mapping[str, str | None], folder: str, *, sees_folder: bool = True
-) -> list[Finding]:
+) -> list[Row]:
     """Return what is to be known of the hosts, in the order of the checks."""
-    rows = [Finding(f"host {each.host}", BAD, str(each.failure), each.fix) for each in _silent(answers)]
+    rows = [Row(f"host {each.host}", BAD, str(each.failure), each.fix) for each in _silent(answers)]
     there = {each.host: each for each in answers if each.facts}
     if not there:
         return rows
-    rows.append(Finding("hosts", OK, f"{_list(list(there))}: ssh lets this user in, and Python is there"))
+    rows.append(Row("hosts", OK, f"{_list(list(there))}: ssh lets this user in, and Python is there"))
     rows += [_version(name, here[name], there) for name in here]
     apart = {host: f"{each.ahead:+.1f} s" for host, each in there.items() if abs(each.ahead) > CLOCKS}
     clocks = _by_value(apart) if apart else f"at most {max(abs(e.ahead) for e in there.values()):.1f} s apart"
-    rows.append(Finding("clocks", BAD if apart else OK, clocks, _BY_NTP if apart else ""))
+    rows.append(Row("clocks", BAD if apart else OK, clocks, _BY_NTP if apart else ""))
     unknown = _unknown_names(answers)
     names = ("names of the hosts", BAD if unknown else OK, unknown or "known on each host")
-    rows.append(Finding(*names, _NAMES if unknown else ""))
+    rows.append(Row(*names, _NAMES if unknown else ""))
     none = [host for host, each in there.items() if not each.facts["ports"]]
     fix = "Install tfdistr there, and stop programs that listen on many ports." if none else ""
     ports = f"none found on {_list(none)}" if none else "found on each host"
-    rows.append(Finding("free ports", BAD if none else OK, ports, fix))
-    rows.append(Finding("cores", OK, _each(there, lambda facts: str(facts["cores"]))))
-    rows.append(Finding("free memory", OK, _each(there, lambda facts: _gib(facts["memory"]))))
-    return [*rows, _folder(folder, there) if sees_folder else Finding(
+    rows.append(Row("free ports", BAD if none else OK, ports, fix))
+    rows.append(Row("cores", OK, _each(there, lambda facts: str(facts["cores"]))))
+    rows.append(Row("free memory", OK, _each(there, lambda facts: _gib(facts["memory"]))))
+    return [*rows, _folder(folder, there) if sees_folder else Row(
         "run directory", NONE, f"{folder}: this user cannot write there")]  # fmt: skip
 
 
@@ -292,20 +299,20 @@ def _unknown_names(answers: Sequence[HostAnswer]) -> str:
     return "; ".join(f"{host} does not know {_list(names)}" for host, names in unknown.items() if names)
 
 
-def _version(name: str, here: str | None, there: Mapping[str, HostAnswer]) -> Finding:
+def _version(name: str, here: str | None, there: Mapping[str, HostAnswer]) -> Row:
     values = {_HERE: here, **{host: each.facts["versions"].get(name) for host, each in there.items()}}
     found = _by_value({place: value or "not installed" for place, value in values.items()})
     if None in values.values() or len(set(values.values())) > 1:
-        return Finding(name, BAD, found, "Install the same version on every host and on this machine.")
-    return Finding(name, OK, f"{here} on this machine and on each host")
+        return Row(name, BAD, found, "Install the same version on every host and on this machine.")
+    return Row(name, OK, f"{here} on this machine and on each host")
 
 
-def _folder(folder: str, there: Mapping[str, HostAnswer]) -> Finding:
+def _folder(folder: str, there: Mapping[str, HostAnswer]) -> Row:
     blind = [host for host, each in there.items() if not each.facts["sees_marker"]]
     if blind:
         fix = "Pass `run_dir`, a folder of a file system that the hosts share."
-        return Finding("run directory", BAD, f"{folder} does not exist on {_list(blind)}", fix)
-    return Finding("run directory", OK, f"each host sees {folder}")
+        return Row("run directory", BAD, f"{folder} does not exist on {_list(blind)}", fix)
+    return Row("run directory", OK, f"each host sees {folder}")
 
 
 def _each(there: Mapping[str, HostAnswer], value: Callable[[Mapping[str, Any]], str]) -> str:

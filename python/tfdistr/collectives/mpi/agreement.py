@@ -28,7 +28,7 @@ from tfdistr.collectives.mpi.obstacles import (
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.lifelines import Lifelines, ready
 from tfdistr.rendezvous.protocol import printable
-from tfdistr.utils.running_system import running_system
+from tfdistr.utils.processes import running_system
 
 _TEXT = 300  # characters of a reason
 _TO_CONNECT = 5.0  # seconds; a firewall may drop packets silently

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from mpi4py import MPI
 
-from tfdistr.collectives.interface import HEARING, Collectives, Traffic
+from tfdistr.collectives.interface import Collectives, Traffic
 from tfdistr.collectives.mpi.message_sums import OF_HALVES, PLAIN, Addition, Array, InOrderAddition
 from tfdistr.collectives.mpi.two_levels import sums_of
 from tfdistr.collectives.sum_tree import SumTree
@@ -66,7 +66,6 @@ class MpiCollectives(Collectives):
         self._barriers = comm.Dup()
         self._failures = comm.Dup()
         self._failed = False
-        self._lifelines: Lifelines | None = None
         self._end: Callable[[], object] = MPI.Finalize
         self._heard: str | None = None
         self._waiting = False
@@ -217,18 +216,8 @@ class MpiCollectives(Collectives):
         while not MPI.Request.Testall(sent) and time.monotonic() < end:
             os.sched_yield()
 
-    def pass_on(self, message: str) -> None:
-        if self._lifelines is not None:  # otherwise a message over MPI reaches every rank
-            self._lifelines.tell(message)
-
-    def heard_failure(self) -> str | None:
-        return self._lifelines.heard(HEARING) if self._lifelines is not None else None  # it is in the error
-
     def behind(self) -> list[int]:
         return [] if self._waiting else [self.index]
-
-    def moved_on(self) -> None:
-        pass  # behind() tells nobody
 
     def abandon(self) -> None:
         if self._lifelines is not None:

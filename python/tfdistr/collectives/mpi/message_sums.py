@@ -22,11 +22,7 @@ class Addition(Protocol):
         """Return the number of rows that stand for these workers."""
 
     def total(self, parts: Sequence[Array], groups: Sequence[range], out: Array) -> None:
-        """Add the parts.
-
-        Args:
-            out: Receives the rows of all groups. It may be one of the parts.
-        """
+        """Add the parts into ``out``, which receives the rows of all groups and may be one of the parts."""
 
 
 class _OneRow:

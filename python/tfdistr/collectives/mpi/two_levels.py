@@ -247,12 +247,7 @@ class TwoLevels:
 
 
 def sums_of(comm: MPI.Intracomm, wait: Wait) -> MessageSum | SharedSum | TwoLevels:
-    """Choose how the ranks of ``comm`` sum. All of them call this.
-
-    Args:
-        wait: Called with a function. It returns when the function returns True, and raises an error if a rank
-            has failed.
-    """
+    """Choose how the ranks of ``comm`` sum; all call this. ``wait`` polls, and fails with a rank."""
     own, size = comm.Get_rank(), comm.Get_size()
     here: Any = comm.Split_type(MPI.COMM_TYPE_SHARED, key=own)
     hosts = _hosts(comm, here)

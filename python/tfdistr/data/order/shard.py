@@ -18,7 +18,7 @@ from tfdistr import tf_internals
 from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError, DataShardError
 from tfdistr.utils.arguments import check_bool, check_choice, check_int
-from tfdistr.utils.describe import describe
+from tfdistr.utils.describe import describe, number_of
 from tfdistr.utils.warn import NOTE
 
 log = logging.getLogger("tfdistr")
@@ -104,12 +104,13 @@ def choose_policy(
     if files == 0:
         return Policy.DATA, "the pipeline reads no files"
     if files < workers:
-        return Policy.DATA, f"{_files(files)} cannot be shared out to {workers} workers"
+        return Policy.DATA, f"{number_of(files, 'file')} cannot be shared out to {workers} workers"
     if files % workers:
-        return Policy.DATA, f"{_files(files)} would be shared out unevenly to {workers} workers"
+        return Policy.DATA, f"{number_of(files, 'file')} would be shared out unevenly to {workers} workers"
     if exact:
-        return Policy.DATA, f"it keeps the batches of one worker; exact=False would share out {_files(files)}"
-    return Policy.FILE, f"each worker reads {_files(files // workers)} of its own"
+        shared = f"exact=False would share out {number_of(files, 'file')}"
+        return Policy.DATA, f"it keeps the batches of one worker; {shared}"
+    return Policy.FILE, f"each worker reads {number_of(files // workers, 'file')} of its own"
 
 
 def check_files(files: int, workers: int) -> None:
@@ -118,7 +119,7 @@ def check_files(files: int, workers: int) -> None:
         return
     raise DataShardError(
         "The auto-shard policy FILE needs at least one file for each worker.",
-        received=f"{_files(files)}, {workers} workers",
+        received=f"{number_of(files, 'file')}, {workers} workers",
         fix="Use tfdistr.auto_shard(dataset), or write the data to at least as many files as workers.",
     )
 
@@ -265,10 +266,7 @@ def _is_all(shares: int, own: Own) -> bool:
 
 
 def bounds(rows: Any, shares: int, own: Own) -> tuple[Any, Any]:
-    """Return the first row and the end of a share of a batch, or of consecutive shares.
-
-    Shares differ by at most one row.
-    """
+    """Return the first row and the end of a share, or of several; shares differ by at most one row."""
     first, end = (own.start, own.stop) if isinstance(own, range) else (own, own + 1)
     return rows * first // shares, rows * end // shares
 
@@ -282,10 +280,6 @@ def mark_share(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def is_share(dataset: tf.data.Dataset) -> bool:
     """Return whether ``mark_share`` marked a dataset, or a dataset from which it was made."""
     return any(node in _shares for node in tf_internals.walk_pipeline(dataset))
-
-
-def _files(count: int) -> str:
-    return f"{count} file" if count == 1 else f"{count} files"
 
 
 # --- The parts of a batch, which are split by rows together: each must have a row for each example

@@ -59,10 +59,7 @@ class Order:
         return int((whole * self.batches + batches) * (end - first) - whole * short)
 
     def indices(self, step: tf.Tensor, shares: int = 1, own: Own = 0) -> tf.Tensor:
-        """Return the indices of the examples that a worker takes of global batch ``step``.
-
-        ``step`` counts on from pass to pass. The indices do not need the steps before.
-        """
+        """Return the indices of a worker's examples in global batch ``step``, counted over all passes."""
         number, batch = step // self.batches, step % self.batches
         start = batch * self.batch_size
         first, end = bounds(self.rows(step), shares, own)
@@ -80,10 +77,7 @@ class Order:
         return max(min(self.batches, self.examples // self.batch_size) - batch, 1)
 
     def block(self, step: int, count: int, shares: int = 1, own: Own = 0) -> Array:
-        """Return the results of ``indices`` for ``count`` steps from ``step`` on, of shape ``(steps, rows)``.
-
-        Steps that are not ``alike`` the first step are dropped.
-        """
+        """Return the ``indices`` of up to ``count`` steps from ``step`` on that are ``alike``."""
         number, batch = divmod(step, self.batches)
         start = batch * self.batch_size
         first, end = bounds(min(self.batch_size, self.examples - start), shares, own)

@@ -94,11 +94,7 @@ class Batches:
         return indices
 
     def batches(self, step: int, count: int) -> Any:
-        """Return the batches from ``step`` on, stacked: arrays of shape ``(batches, rows, ...)``.
-
-        There are ``count`` batches. There are fewer at the end of a pass, and before its last batch if that
-        is short: a short batch is returned alone.
-        """
+        """Return up to ``count`` batches from ``step`` on, stacked; a short batch is returned alone."""
         indices = self._indices_of(step, count)
         rows = self._take(indices.reshape(-1))
         return tf.nest.map_structure(lambda array: array.reshape(*indices.shape, *array.shape[1:]), rows)

@@ -17,10 +17,7 @@ Pass = Callable[[tf.Tensor], tf.data.Dataset]
 
 
 def passes(one_pass: Pass, first: int = 0, count: Callable[[], int] = lambda: -1) -> tf.data.Dataset:
-    """Concatenate ``count()`` passes from ``first`` on, or endless ones (-1). An empty pass is the last.
-
-    Each iterator counts separately.
-    """
+    """Concatenate ``count()`` passes from ``first`` on, or endless ones (-1); an empty pass is the last."""
     new, numbers = itertools.count(), dict[int, int]()  # the next pass of each iterator
 
     def begin() -> Any:
@@ -86,10 +83,7 @@ def own_examples(
 def in_batches(
     examples: tf.data.Dataset, order: Order, shares: int, own: Own, start: int, end: int | None = None
 ) -> tf.data.Dataset:
-    """Make the batch of a worker for each global step from ``start`` on; see ``bounds``.
-
-    With ``end``, the step after the last step, the examples are read to their end. A cache needs this.
-    """
+    """Make a worker's batch for each global step from ``start`` on; with ``end``, read all examples."""
 
     def rows(step: tf.Tensor) -> tf.Tensor:
         first, end = bounds(order.rows(step), shares, own)

@@ -200,10 +200,7 @@ def _is_image(kind: Any) -> bool:
 
 
 def from_arrow(value: object, name: str) -> Any:
-    """Return an Arrow table as a ``pyarrow.Table``, a column as a ``pyarrow.ChunkedArray``, else None.
-
-    A stream is read to its end, once.
-    """
+    """Return an Arrow table, or a column, as that of pyarrow, else None; a stream is read once."""
     hugging_face: Any = getattr(sys.modules.get("datasets"), "Dataset", ())
     if isinstance(value, hugging_face):
         value = value.with_format("arrow")[:]

@@ -33,10 +33,7 @@ class Records(Protocol):
 
 
 def of_prepared(described: Dataset, memory: HostMemory) -> Indexed | None:
-    """Return the examples of a prepared data set; None if its files can only be read in order.
-
-    If the data set fits into memory, decoded examples stay in ``memory``.
-    """
+    """Return the examples of a prepared data set; None if its files can only be read in order."""
     if described.name == "digits":
         return None
     records, how = open_records(described.builder(), described.split)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import attrs
 
-from tfdistr.clusters.backend import Backend, backend_path
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Backend, Cluster, backend_path
 from tfdistr.clusters.resources import take_cores
 from tfdistr.collectives.choice import chooses_mpi
 from tfdistr.collectives.mpi.world import world
@@ -21,20 +20,46 @@ from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsWorker, train_here
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.jobs.summary import OnEventOfJob, Summary
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.rendezvous.launcher_ranks import ranks
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.pods import place_in_job
+from tfdistr.schemas.events import Event
 from tfdistr.training.job import Job
 from tfdistr.utils.arguments import argument, check_optional_seconds
-from tfdistr.utils.describe import call_text, describe
+from tfdistr.utils.describe import call_text, describe, number_of
 from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
+    from tfdistr.clusters.cluster import Cluster
     from tfdistr.strategies.worker_strategy import WorkerStrategy
+    from tfdistr.training.job import Job
     from tfdistr.training.reporter import OnEvent
     from tfdistr.training.trained_model import Training
+
+OnEventOfJob = Callable[[Event], object]
+
+
+class Summary:
+    """A handler of a job's events. That of most strategies passes them on, and adds nothing."""
+
+    def __init__(self, on_event: OnEventOfJob) -> None:
+        self._on_event = on_event
+
+    def __call__(self, event: Event) -> None:
+        self._on_event(event)
+
+    def recall(self, result: Mapping[str, object]) -> None:
+        """Load its data from the result of a complete run, instead of events."""
+
+    def params(self, job: Job, cluster: Cluster) -> dict[str, Any]:
+        """Return the strategy's numbers in the result, beside the numbers of every job."""
+        return {}
+
+    def row(self, row: Mapping[str, object]) -> dict[str, Any]:
+        """Return the row of a process in the result."""
+        return dict(row)
+
 
 log = logging.getLogger("tfdistr")
 
@@ -151,11 +176,7 @@ class Strategy:
     # What fits it
 
     def destination(self, cluster: Any) -> Destination:
-        """Return where a job trains.
-
-        Args:
-            cluster: The user's argument: the cluster to start, or None.
-        """
+        """Return where a job trains, for the cluster that the user has passed, or None."""
         if cluster is not None:
             self._check_cluster(cluster)
             backend = self.backend(cluster)
@@ -179,18 +200,11 @@ class Strategy:
 
     @classmethod
     def fits(cls, workers: int, ps: int, *, peers: bool = False) -> bool:
-        """Return whether this number of processes can train a job.
-
-        Args:
-            peers: Whether all processes train: MPI ranks, or workers without a chief.
-        """
+        """Return whether so many processes can train a job; ``peers``: all of them train."""
         return ps == 0 and (cls.max_workers is None or workers <= cls.max_workers)
 
     def backend(self, cluster: Cluster) -> Backend:
-        """Return the backend of the collectives between the processes of ``cluster``.
-
-        It fails before anything is written or started.
-        """
+        """Return the backend of ``cluster``; an error before anything is written or started."""
         return cluster.backend(self._communication)
 
     @classmethod
@@ -208,11 +222,11 @@ class Strategy:
     def _check_fits(self, workers: int, ps: int, where: str, *, peers: bool = False) -> None:
         if self.fits(workers, ps, peers=peers):
             return
-        servers = f" and {ps} parameter server{'s' * (ps != 1)}" if ps or self.ps else ""
+        servers = f" and {number_of(ps, 'parameter server')}" if ps or self.ps else ""
         fitting = [repr(name) for name, each in STRATEGIES.items() if each.fits(workers, ps, peers=peers)]
         raise ArgumentError(
             self.misfit(ps),
-            received=f"{workers} worker{'s' * (workers != 1)}{servers}, by {where}",
+            received=f"{number_of(workers, 'worker')}{servers}, by {where}",
             fix=f"Change the cluster, or pass a strategy that fits it: {', '.join(fitting)}.",
         )
 

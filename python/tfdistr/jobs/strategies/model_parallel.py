@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Backend, Cluster
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsWorker, train_here
 from tfdistr.jobs.outcome import Outcome
@@ -95,9 +94,7 @@ def model_parallel(
         >>> model_parallel({"dense_1": "cpu:0", "dense_2": "cpu:0"}).name
         'model_parallel'
     """
-    return ModelParallel(
-        placement=placement, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout
-    )
+    return ModelParallel(**locals())
 
 
 def with_placement(strategy: ModelParallel, placement: object) -> ModelParallel:

@@ -81,7 +81,4 @@ def multi_worker_mirrored(
         >>> multi_worker_mirrored(communication="ring").communication
         'ring'
     """
-    return MultiWorkerMirrored(
-        communication=communication, gradient_dtype=gradient_dtype, start_timeout=start_timeout,
-        heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    return MultiWorkerMirrored(**locals())

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from tfdistr.checkpoint.folder import checkpoints
-from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import Cluster
+from tfdistr.clusters.cluster import Backend, Cluster
 from tfdistr.data.source import describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsChiefOfServers, train_here
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.jobs.strategies.base import WithChief, WorkerStart
-from tfdistr.jobs.summary import OnEventOfJob, Summary
+from tfdistr.jobs.strategies.base import OnEventOfJob, Summary, WithChief, WorkerStart
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.schemas.events import Event
@@ -148,10 +146,7 @@ def parameter_server(
         >>> parameter_server(update="sync", replicas_to_aggregate=2).update
         'sync'
     """
-    return ParameterServer(
-        update=update, replicas_to_aggregate=replicas_to_aggregate, start_timeout=start_timeout,
-        heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    return ParameterServer(**locals())
 
 
 class WorkerSteps(Summary):

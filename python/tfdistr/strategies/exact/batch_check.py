@@ -85,14 +85,7 @@ def check_batch(
     kind: str = "train",
     alone: bool = True,
 ) -> None:
-    """Warn if a split step of a model is not the step of one worker. All workers must call it.
-
-    A step of a compiled model is checked once.
-
-    Args:
-        kind: "train" or "test": the step to check.
-        alone: Whether no thread draws random numbers of Python or NumPy meanwhile, as a generator may.
-    """
+    """Warn, once for a model, if its split step is not the step of one worker. All workers must call it."""
     several = extended.num_workers > 1 or extended.virtual is not None
     if not (several and extended.one_replica):
         return
@@ -298,13 +291,7 @@ class _Check:
 
 
 def _because(parts: Sequence[str], layers: Mapping[str, bool], *, are_sums: bool) -> str:
-    """Return why gradients are not those of one worker.
-
-    Args:
-        parts: What may be the cause.
-        layers: Layers that are a cause; see ``mixing_layers()``.
-        are_sums: Whether all gradients are sums over the rows.
-    """
+    """Return why gradients are not those of one worker: ``parts`` or ``layers`` may be the cause."""
     if are_sums and not layers:
         return f"the loss is {SUM}"
     mixing = [name for name in layers if not layers[name]]
@@ -320,12 +307,7 @@ def _because(parts: Sequence[str], layers: Mapping[str, bool], *, are_sums: bool
 
 
 def _message(found: Sequence[Difference], because: str) -> str:
-    """Return the warning about effects that differ, each with its kind, its name and its difference.
-
-    Args:
-        found: The effects. Metrics and logs may follow from a gradient that differs.
-        because: Why gradients differ.
-    """
+    """Return the warning about effects that differ; metrics and logs may follow from a gradient."""
     worst: dict[str, tuple[str, float]] = {}
     for kind, name, size in found:
         if size > worst.get(kind, ("", 0.0))[1]:

@@ -133,10 +133,7 @@ class ReplicaStep:
         return tf.reduce_sum(tf.where(tf.range(self._count) < self._index, sizes, 0)), tf.reduce_sum(sizes)
 
     def rows_of(self, whole: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Return the replica's rows of a tensor with the rows of all; ``rows`` is their number.
-
-        A replica whose batch has a row of zeros in place of no rows gets one.
-        """
+        """Return the replica's rows, one at least, of a tensor with the rows of all."""
         own = tf.cast(rows, tf.int64)
         before, _ = self._place_of(own)
         size = own if self._present is None else tf.maximum(own, 1)

@@ -24,12 +24,7 @@ Run = Callable[[Callable[..., object], object], object]
 def exact_step(
     extended: OneReplica, model: keras.Model, data: object
 ) -> Iterator[tuple[object, ReplicaStep]]:
-    """Run one step on a local batch, which may be shorter than the batches of the peers, or empty.
-
-    Yields:
-        The batch for the step (``data``, or one row of zeros if ``data`` has no rows: the stand-in row), and
-        the step of the replica, within which the model must run.
-    """
+    """Run one step on a local batch: yield the batch to use, a stand-in row for none, and the step."""
     examples = count_examples(data)
     may_be_empty = tf.get_static_value(examples) is None and not extended.step.never_empty
     state = extended.own_metrics(model) if may_be_empty and model.built else []
@@ -102,11 +97,7 @@ def predict_exactly(
 
 @contextlib.contextmanager
 def without_stand_in(variables: Sequence[tf.Variable], examples: tf.Tensor) -> Iterator[None]:
-    """Protect the ``variables`` of metrics from the stand-in row of an empty batch, within the context.
-
-    Args:
-        variables: The variables of this replica; none if the replica surely has examples.
-    """
+    """Protect the ``variables`` of metrics from the stand-in row of an empty batch, within the context."""
     before = [tf.identity(variable.read_value()) for variable in variables]
     yield
 
@@ -207,11 +198,7 @@ class MeanOverExamples:
         return self._total
 
     def share(self, divisor: tf.Tensor | None) -> tf.Tensor:
-        """Return the factor that turns a loss over this worker's rows into its share of the global loss.
-
-        Args:
-            divisor: The number by which the loss over these rows was divided; None for a sum.
-        """
+        """Return the factor that turns a loss, divided by ``divisor``, into its share of the global loss."""
         divided = tf.ones([], tf.float64) if divisor is None else tf.cast(divisor, tf.float64)
         parts = tf.stack([self._count, divided * tf.sign(self._count)])
         (totals,) = self._sum([tf.stop_gradient(parts)])

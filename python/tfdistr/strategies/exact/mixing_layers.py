@@ -37,16 +37,7 @@ def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., object]
 
 
 def mixing_layers(calls: LayerCalls, rows: int, parts: int, tolerance: float) -> dict[str, bool]:
-    """Return the innermost layers whose outputs, or whose own losses, are not those of each part by itself.
-
-    Args:
-        calls: The calls on a batch.
-        rows: Number of rows of this batch.
-        parts: Number of parts of the same size.
-
-    Returns:
-        For each layer, as a message names it, whether it only adds losses that are sums over the rows.
-    """
+    """Return the innermost layers that mix rows, and whether each only adds losses that are sums."""
     mixing: list[tuple[keras.Layer, bool]] = []
     for layer, args, kwargs in calls.values():
         with contextlib.suppress(Exception):  # a layer that takes no part by itself

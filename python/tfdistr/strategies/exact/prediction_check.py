@@ -25,11 +25,7 @@ _TOLERANCE = 1e-4
 
 
 def check_predictions(extended: OneReplica, model: keras.Model, look: Callable[[], object]) -> None:
-    """Warn if the model has its own ``predict_step``, whose outputs for rows depend on other rows.
-
-    Args:
-        look: Returns the first batch, or None. The chief alone calls it.
-    """
+    """Warn if outputs of the model's own ``predict_step`` depend on other rows; the chief looks."""
     if not (extended.is_chief and tf_internals.overrides(model, "predict_step")):
         return
     try:

@@ -283,11 +283,7 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         return self.collectives.broadcast(value) if self.collectives and self.shares_initial_values else value
 
     def read_together(self, variables: Iterable[Any]) -> dict[int, tf.Tensor]:
-        """Return the values of Keras variables, such as metrics, over all workers. All workers must call it.
-
-        Returns:
-            What `StepContext.sums` takes.
-        """
+        """Return values of Keras variables over all workers, for `StepContext.sums`. All must call it."""
         assert self.collectives is not None
         if self.virtual:
             return {}

@@ -42,12 +42,7 @@ _HANDLED_ELSEWHERE = (keras.layers.BatchNormalization, keras.layers.InputLayer)
 
 
 def unproved_parts(model: keras.Model) -> list[str]:
-    """Return the parts of a compiled model that are not proved to work row by row.
-
-    Returns:
-        The parts as a message names them, such as "the loss 'dice'" or "the layer 'vq' (VectorQuantizer)".
-        The list is empty if all parts are proved for this version of Keras.
-    """
+    """Return the parts of a compiled model that are not proved to work row by row, as messages name them."""
     # Each loss and each metric may belong to any output.
     ranks = [{rank} for rank in {len(output.shape) for output in getattr(model, "outputs", None) or ()}]
     models = [model, *(layer for layer in tf_internals.all_layers(model) if isinstance(layer, keras.Model))]
@@ -63,11 +58,7 @@ def unproved_parts(model: keras.Model) -> list[str]:
 
 @functools.cache
 def proved(version: str) -> dict[object, frozenset[int]]:
-    """Return the proved classes and functions, each with the ranks of its inputs.
-
-    Args:
-        version: The version of Keras. A version that was not tried has none.
-    """
+    """Return the classes and functions proved for a version of Keras, with the ranks of their inputs."""
     minor = ".".join(version.split(".")[:2])
     found = {}
     for name, by_ranks in json.loads(RECORD.read_text()).items():
@@ -79,15 +70,7 @@ def proved(version: str) -> dict[object, frozenset[int]]:
 
 
 def _fault_of(part: object, uses: Collection[set[int]]) -> str | None:
-    """Return why a part is not proved; None if it is proved.
-
-    Args:
-        part: A layer, a loss, a metric, or a function or a class of these.
-        uses: The ranks of its inputs in each call; none if they are not known.
-
-    Returns:
-        The argument that may mix rows, such as " with axis=0"; "" if the part is not on the record.
-    """
+    """Return the argument of a part that may mix rows, "" if it is not on the record, None if proved."""
     is_object = isinstance(part, keras.Layer | keras.Loss | keras.Metric)
     function, more = tf_internals.wrapped_function(part) if is_object else (None, {})
     looked_up = function if type(part) in tf_internals.WRAPPERS else type(part) if is_object else part

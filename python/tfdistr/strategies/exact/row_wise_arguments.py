@@ -27,11 +27,7 @@ class Use(NamedTuple):
 
 
 def refused_argument(part: object, use: Use, more: Mapping[str, object]) -> str | None:
-    """Return an argument that may mix rows, such as "axis=0"; None if there is none.
-
-    Args:
-        part: A layer, a loss or a metric. Its attributes have the names of its arguments.
-    """
+    """Return an argument of a part that may mix rows, such as "axis=0"; None if there is none."""
     attributes = {**vars(part), **more}
     cls: Any = type(part)
     for name in (*_names(cls), *more):

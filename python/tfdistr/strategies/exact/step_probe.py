@@ -14,11 +14,10 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep, scale
 from tfdistr.strategies.exact.loss_weighting import count_examples
-from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.probed_state import ProbedState
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_effects import Array, Effects
-from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.exact.step_logs import MetricResults, flat_logs
 
 # The most steps that are made until an optimizer changes weights: steps may add up gradients before.
 _MOST_STEPS = 8
@@ -59,13 +58,7 @@ class StepProbe:
 
     @contextlib.contextmanager
     def prepared(self, *, perturbed: bool, together: bool = False) -> Iterator[None]:
-        """Prepare the model for runs, and restore it after the context.
-
-        Args:
-            perturbed: Whether to change the weights a little.
-            together: Whether all workers call it. Then they begin with the state of the chief's layers: each
-                worker has its own moving averages.
-        """
+        """Prepare the model for runs within the context, ``together`` with the chief's layers."""
         state = self._state
         kept = state.values()
         with tf_internals.no_new_seed_generator():

@@ -43,12 +43,7 @@ class TapeSums:
         self._place: str | None = None
 
     def of_sum(self, target: object, *, has_communicated: bool) -> OfSum:
-        """Return whether a loss is a vector with a number for each of this replica's rows.
-
-        Args:
-            target: The loss. The gradient of a vector is that of its sum.
-            has_communicated: Whether the vector may have a number for each row of all replicas.
-        """
+        """Return whether a loss is a vector with a number for each of this replica's rows."""
         parts = tf.nest.flatten(target)
         if any(not part.shape.rank for part in parts):
             return False
@@ -63,9 +58,6 @@ class TapeSums:
 
         A gradient that is a part of a loss, within another tape, is one of this replica's rows. So is a
         gradient in a function of the user: TensorFlow may call the function again without tracing it.
-
-        Args:
-            of_sum: Whether the loss is that sum.
         """
         if tf_internals.tape_is_active():
             return gradients

@@ -15,9 +15,8 @@ from tfdistr.collectives.sum_tree import SumTree
 from tfdistr.data.order.shard import cut_rows
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.exact.loss_weighting import count_examples
-from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.replica import OneReplica
-from tfdistr.strategies.exact.step_logs import flat_logs
+from tfdistr.strategies.exact.step_logs import MetricResults, flat_logs
 from tfdistr.strategies.virtual.operations import check_operations
 from tfdistr.strategies.virtual.share import (
     ShareExchange,
@@ -48,16 +47,7 @@ class VirtualWorkers:
     def run(
         self, model: keras.Model, fn: object, data: object, others: Sequence[object], *, predicts: bool
     ) -> Any:
-        """Make a step of Keras's ``fit``, ``evaluate`` or ``predict``.
-
-        Args:
-            fn: Its ``train_step`` or ``test_step``, or a function that predicts.
-            others: Further arguments of ``fn``.
-            predicts: Whether the results are rows, which are returned for this worker's rows.
-
-        Returns:
-            The logs of the step for the whole batch, or predictions.
-        """
+        """Make a step of Keras; return the logs of the whole batch, or predictions of this worker's rows."""
         return _TracedStep(self._extended, self, model, fn, others, predicts).run(data)
 
     def sum(self, values: Mapping[int, Sequence[tf.Tensor]]) -> list[tf.Tensor]:

@@ -22,8 +22,8 @@ from tfdistr.strategies.exact.loss_weighting import (
     at_least_one,
     count_examples,
 )
-from tfdistr.strategies.exact.metric_results import MetricResults
 from tfdistr.strategies.exact.replica import OneReplica
+from tfdistr.strategies.exact.step_logs import MetricResults
 from tfdistr.strategies.exact.tape_sums import current_graph
 
 
@@ -289,13 +289,7 @@ def share_step(
     all_rows: tf.Tensor,
     may_be_empty: bool,
 ) -> ShareStep:
-    """Make the step ``fn`` of a model on the rows of one virtual worker, without changing anything.
-
-    Args:
-        fn: The ``train_step`` or ``test_step`` of the model, or a function that predicts.
-        all_rows: Number of rows of the global batch, float32.
-        may_be_empty: Whether the share may have no rows.
-    """
+    """Make the step ``fn`` of a model on the rows of one virtual worker, without changing anything."""
     _refuse_states(model)
     of_keras = not tf_internals.overrides(model, "train_step")
     count = extended.virtual.count

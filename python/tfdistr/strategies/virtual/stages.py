@@ -115,9 +115,6 @@ def apart(function: Any, feeds: Sequence[tf.Tensor] | None = None) -> Any:
     """Compile a function that TensorFlow does not merge with the graph around it.
 
     So the graph of a number is the same on any number of workers, and so are its kernels.
-
-    Args:
-        feeds: Tensors with the types of its arguments; by default those of its calls.
     """
 
     def call(*arguments: tf.Tensor) -> Any:

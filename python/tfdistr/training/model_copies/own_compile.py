@@ -107,12 +107,7 @@ def _compile_from_config(model: keras.Model, config: Config) -> None:
 
 
 def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:
-    """Call ``compile()`` of a model's class.
-
-    Args:
-        own: The arguments of ``compile()``.
-        of_keras: The arguments for Keras's ``compile()``, in place of those that the class passes.
-    """
+    """Call ``compile()`` of a model's class; ``of_keras`` takes the place of what it passes to Keras."""
     usual = keras.Model.compile
 
     def compile_as_before(called: keras.Model, *args: object, **kwargs: object) -> None:
