@@ -189,7 +189,7 @@ def distributed_fit(
         >>> fit.metrics["accuracy"] > 0.5
         True
     """
-    given = locals()
+    given = dict(locals())  # a debugger would add names to locals()
     display = make_display(given.pop("verbose"))
     try:
         return run_fit(Caller(display.event), **given)

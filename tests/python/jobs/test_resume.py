@@ -90,7 +90,12 @@ def generator() -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(lambda: iter(zip(X, Y, strict=True)), output_signature=spec)
 
 
-QUICK = ("a loop of Keras",)
+def batches() -> Any:
+    """The same as a Python generator of batches."""
+    return ((X[first : first + 8], Y[first : first + 8]) for first in range(0, len(X), 8))
+
+
+QUICK = ("a loop of Keras", "a generator, within a pass", "a generator, between two passes")
 CASES: dict[str, dict[str, Any]] = {
     "every batch": {"remembers": True, "checkpoint_every": 7},
     "steps_per_execution": {"make": executes_three, "checkpoint_every": 7},
@@ -106,6 +111,8 @@ CASES: dict[str, dict[str, Any]] = {
         "class_weight": {0: 1.0, 1: 2.0},
         "checkpoint_every": 5,
     },
+    "a generator, within a pass": {"x": batches, "y": None, "batch_size": None, "checkpoint_every": 7},
+    "a generator, between two passes": {"x": batches, "y": None, "batch_size": None},
     "a loop of Keras": {"make": of_class(OwnLoop)},
     "a fit() of its own, data in order": {"make": of_class(OwnFit), "x": generator, "y": None},
     "mirrored": {"strategy": tfdistr.mirrored(devices=["cpu:0"]), "checkpoint_every": 5},

@@ -393,14 +393,6 @@ def test_the_rows_of_passes_of_unknown_length_are_those_that_the_step_read(data:
     assert np.mean([row["loss"] for row in again.rows]) == pytest.approx(again.loss, rel=1e-5)
 
 
-def test_a_generator_of_unknown_length_is_resumed_at_its_pass(tmp_path: Path) -> None:
-    given = {"x": generated, "y": None, "batch_size": None}
-    whole = train(tmp_path / "whole", plain, epochs=3, **given)
-    train(tmp_path / "run", plain, epochs=1, **given)
-    resumed = train(tmp_path / "run", plain, epochs=3, resume=True, **given)
-    assert resumed.history == whole.history
-
-
 def test_callbacks_that_need_a_validation_get_it(tmp_path: Path) -> None:
     def callbacks() -> list[Any]:
         return [keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=10.0)]

@@ -325,15 +325,18 @@ def share_step(
         replica.entered(),
     ):
         batch = at_least_one(data, share.rows) if may_be_empty else data
-        if extended.step.trace:
-            extended.step.trace.begin_rows()
+        if trace := extended.step.trace:
+            trace.begin_rows()
         with step.logs.results.noted(model):
             step.logs.value = fn(batch, *others)
         scope.awaited = set()
         _read_results(model, share, scope)
-        losses = extended.step.trace.take_loss() if extended.step.trace else []
-        step.losses = [share.without_stand_in(loss) for loss in share.mean.weigh(losses)]
+        _read_losses(share, trace.take_loss() if trace else [])
     return step
+
+
+def _read_losses(share: Share, losses: Sequence[Any]) -> None:
+    share.step.losses = [share.without_stand_in(loss) for loss in share.mean.weigh(losses)]
 
 
 def _read_results(model: keras.Model, share: Share, scope: tf_internals.ShareScope) -> None:
