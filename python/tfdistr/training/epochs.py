@@ -19,11 +19,6 @@ from tfdistr.training.step_times import StepTimes
 _Logs = Mapping[str, object] | None
 #: Called with the number of finished steps of the epoch, and the logs of the last step.
 OnSteps = Callable[[int, Any], None]
-HOOKS = [
-    f"on_{what}_{when}"
-    for what in ("train", "epoch", "train_batch", "test", "test_batch")
-    for when in ("begin", "end")
-]
 
 
 class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
@@ -37,23 +32,46 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
         self.times = times or StepTimes()
         super().__init__(*args, **kwargs)
 
+    def on_train_begin(self, logs: _Logs = None) -> None:
+        self._call("on_train_begin", numbers_of(logs))
 
-def _hook(name: str) -> Callable[..., None]:
-    of_batch = "batch" in name
-    takes = int(of_batch or "epoch" in name)
+    def on_train_end(self, logs: _Logs = None) -> None:
+        self._call("on_train_end", numbers_of(logs))
 
-    def call(self: CallbackList, *arguments: Any) -> None:
-        place, logs = arguments[:takes], numbers_of(next(iter(arguments[takes:]), None))
+    def on_epoch_begin(self, epoch: int, logs: _Logs = None) -> None:
+        self._call("on_epoch_begin", epoch, numbers_of(logs))
+
+    def on_epoch_end(self, epoch: int, logs: _Logs = None) -> None:
+        self._call("on_epoch_end", epoch, numbers_of(logs))
+
+    def on_train_batch_begin(self, batch: int, logs: _Logs = None) -> None:
+        self._call_of_batch("on_train_batch_begin", batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: _Logs = None) -> None:
+        self._call_of_batch("on_train_batch_end", batch, logs)
+
+    def on_test_begin(self, logs: _Logs = None) -> None:
+        self._call("on_test_begin", numbers_of(logs))
+
+    def on_test_end(self, logs: _Logs = None) -> None:
+        self._call("on_test_end", numbers_of(logs))
+
+    def on_test_batch_begin(self, batch: int, logs: _Logs = None) -> None:
+        self._call_of_batch("on_test_batch_begin", batch, logs)
+
+    def on_test_batch_end(self, batch: int, logs: _Logs = None) -> None:
+        self._call_of_batch("on_test_batch_end", batch, logs)
+
+    def _call(self, hook: str, *arguments: object) -> None:
         with self.times.measure("callbacks"):
             for callback in self.callbacks:
-                hook = getattr(callback, name)
-                hook(*place, logs=logs) if of_batch else hook(*place, logs)  # as Keras does
+                getattr(callback, hook)(*arguments)
 
-    return call
-
-
-for _name in HOOKS:
-    setattr(CallbackList, _name, _hook(_name))
+    def _call_of_batch(self, hook: str, batch: int, logs: _Logs) -> None:
+        numbers = numbers_of(logs)
+        with self.times.measure("callbacks"):
+            for callback in self.callbacks:
+                getattr(callback, hook)(batch, logs=numbers)  # by name, as Keras does
 
 
 def numbers_of(logs: _Logs) -> dict[str, object]:

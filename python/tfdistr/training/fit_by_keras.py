@@ -19,13 +19,19 @@ from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.build import build
-from tfdistr.training.epochs import HOOKS, OnSteps
+from tfdistr.training.epochs import OnSteps
 from tfdistr.training.job import EpochRange
 from tfdistr.training.step_blocks import extended_of
 from tfdistr.training.step_times import StepTimes
 from tfdistr.training.watchdog import progress
 
 log = logging.getLogger("tfdistr")
+
+_HOOKS = [
+    f"on_{what}_{when}"
+    for what in ("train", "epoch", "train_batch", "test", "test_batch")
+    for when in ("begin", "end")
+]
 
 
 def fit_by_keras(
@@ -131,7 +137,7 @@ class _Hooks(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, on_hook: Callable[[str], None]) -> None:
         super().__init__()
-        for hook in HOOKS:
+        for hook in _HOOKS:
             setattr(self, hook, functools.partial(self._called, on_hook, hook))
 
     @staticmethod
