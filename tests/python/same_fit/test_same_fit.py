@@ -18,6 +18,7 @@ from tfdistr.same_fit.explanation import Run, explain
 from tfdistr.same_fit.plan import plan_same_fit
 from tfdistr.strategies.exact.batch_check import SUM
 from tfdistr.strategies.noted_layers import DRAWS, NORMALIZES, SAME
+from tfdistr.training.model_state import OptimizerValues
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Fit:
 
     weights: list[Any]
     history: dict[str, list[float]]
-    optimizer: list[Any] = field(default_factory=lambda: [np.zeros(2)])
+    optimizer: OptimizerValues = field(default_factory=lambda: OptimizerValues([np.zeros(2)], None))
     first: int = 1
 
     @property
