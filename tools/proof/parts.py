@@ -22,7 +22,7 @@ PARTS = {
     "allreduce": ("The all-reduce alone", "make bench T=allreduce ROUNDS=5"),
     "bfloat16": ("Gradients in 16 bits", 'DATA_DIR="$DATA_DIR" make bench T=bfloat16 ROUNDS=3'),
     "virtual": ("Virtual workers", "make bench T=virtual ROUNDS=2"),
-    "generators": ("Generators", "make bench T=generators ROUNDS=2"),
+    "generators": ("Generators", "make bench T=generators ROUNDS=5"),
     "scaling": ("Bytes of a step on more workers", "make bench T=scaling ROUNDS=1"),
     "clusters": ("MPI beside the ring on each cluster", "make bench T=clusters ROUNDS=1"),
     "data": ("Files", "make bench T=data ROUNDS=1"),
@@ -31,7 +31,7 @@ PARTS = {
     "job": ("From the call to the result of a small job", "make bench T=job ROUNDS=5"),
     "cores": ("Workers against one process with all cores", "make bench T=cores ROUNDS=3"),
     "memory": ("Memory over 10,000 steps", "make bench T=memory ROUNDS=1"),
-    "languages": ("R beside Python", "make bench T=languages ROUNDS=1"),
+    "languages": ("R beside Python", "make bench T=languages ROUNDS=5"),
     "gpu": ("NVIDIA GPUs", "$PYTHON benchmarks/gpu.py --json docs/proof/gpu.json"),
 }
 
