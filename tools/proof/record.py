@@ -39,7 +39,8 @@ def run(name: str) -> Record | None:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            lines.append(line.replace(str(ROOT), "."))
+            if not line.startswith("==> "):  # of the set-up
+                lines.append(line.replace(str(ROOT), "."))
     if process.returncode:
         return None
     date = datetime.datetime.now(datetime.UTC).date()
