@@ -87,7 +87,7 @@ def wait_or_kill(process: subprocess.Popen[Any], seconds: float) -> None:
 
 
 class ProgramEnd(NamedTuple):
-    """What a program has printed, and in a line why it failed; None if it has not."""
+    """The output of a program, and the reason in a line if it failed, otherwise None."""
 
     output: str
     failure: str | None
