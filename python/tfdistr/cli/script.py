@@ -15,7 +15,8 @@ import attrs
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.cli.script_options import Script, log_folder
 from tfdistr.cli.script_worker import RSCRIPT
-from tfdistr.clusters.cluster import Backend, Cluster, write_backend
+from tfdistr.clusters.backend import Backend, write_backend
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.worker_process import Worker, log_path
 from tfdistr.errors import ArgumentError, JobStoppedError, WorkerFailedError
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir, open_run_dir, remove_run_dir

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdistr.clusters.cluster import Backend
+from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.data.order.steps import steps_per_epoch
 from tfdistr.data.source import Arrays, Source, make_source

@@ -13,7 +13,8 @@ import attrs
 
 from tfdistr.checkpoint.lock import lock_variable
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.clusters.cluster import Backend, Cluster, write_backend
+from tfdistr.clusters.backend import Backend, write_backend
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.errors import (
     CheckpointError,
 )
@@ -24,7 +25,7 @@ from tfdistr.jobs.restarts import Attempts, ask_to_stop
 from tfdistr.jobs.result_files import builder, load_form, load_history, load_state, load_ways
 from tfdistr.jobs.resume import note_result, result_of_run
 from tfdistr.jobs.run_dir import remove_temporary
-from tfdistr.jobs.strategies.base import Summary
+from tfdistr.jobs.summary import Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.schemas.events import Event
 from tfdistr.supervision.supervisor import WorkerStatus

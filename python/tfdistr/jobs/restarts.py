@@ -10,7 +10,8 @@ from pathlib import Path
 from tfdistr.checkpoint.folder import STOP, Position, checkpoint_folder, checkpoints
 from tfdistr.checkpoint.lock import check_lock, lock_id
 from tfdistr.checkpoint.preemption import Preemption, stopped
-from tfdistr.clusters.cluster import Backend, Cluster
+from tfdistr.clusters.backend import Backend
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.errors import ClusterStartError, JobStoppedError, TfdistrError, WorkerFailedError
 from tfdistr.jobs.resume import is_run
 from tfdistr.jobs.run_dir import keep_logs, keep_run_dir

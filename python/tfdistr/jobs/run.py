@@ -19,7 +19,7 @@ from tfdistr.replays.failed_step import explained
 from tfdistr.training.job import Job
 from tfdistr.training.job_arguments import TrainingArguments, make_job
 from tfdistr.training.model_copies.given_model import as_model_factory, callers_model, check_copy
-from tfdistr.training.model_copies.refusals import ModelInPlace
+from tfdistr.training.model_copies.in_place import ModelInPlace
 from tfdistr.training.recovery_options import as_failures, check_recovery
 from tfdistr.training.step_times import note_call
 from tfdistr.utils.arguments import check_optional_path

@@ -14,7 +14,8 @@ import attrs
 from tfdistr.checkpoint.folder import DESCRIPTION, JOB, KEPT, RESULT, Position, checkpoints
 from tfdistr.checkpoint.generations import Claim, is_only_begun
 from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints, StoredDocuments, described
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_documents import StoredDocuments, described
 from tfdistr.checkpoint.trace import TRACE
 from tfdistr.checkpoint.uploads import Uploads
 from tfdistr.errors import CheckpointError, JobStoppedError, how_to_resume

@@ -14,7 +14,8 @@ import keras
 from tfdistr.checkpoint.folder import DESCRIPTION, JOB, CheckpointFolder, checkpoints
 from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store, StoreError, is_url, unreachable
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints, StoredDocuments
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_documents import StoredDocuments
 from tfdistr.checkpoint.trace import TRACE, Trace, read_trace
 from tfdistr.errors import ArgumentError
 from tfdistr.schemas import read

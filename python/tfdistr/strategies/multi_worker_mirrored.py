@@ -33,10 +33,11 @@ from tfdistr.collectives.interface import Collectives
 from tfdistr.collectives.ring import TensorFlowCollectives
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.peer_failure import peer_message, report, report_early_end
+from tfdistr.strategies.common_random_numbers import draw_alike
 from tfdistr.strategies.exact.loss_weighting import predict_exactly, run_exactly
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
-from tfdistr.strategies.join import Joined, draw_alike, join_cluster, start_error
+from tfdistr.strategies.join import Joined, join_cluster, start_error
 from tfdistr.strategies.keras_calls import KerasCalls
 from tfdistr.strategies.mean_loss import warn_of_means
 from tfdistr.strategies.outside_scope import guard_scope, trained_alone

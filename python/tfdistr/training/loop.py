@@ -18,7 +18,7 @@ from tfdistr.checkpoint.manager import CheckpointManager
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.strategies.build import build
 from tfdistr.strategies.exact.batch_check import check_batch
-from tfdistr.strategies.exact.nan_loss import InputWatch
+from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.strategies.xla import without_xla
 from tfdistr.training.epochs import CallbackList, OnSteps, Phase, numbers_of, run_epochs
 from tfdistr.training.fit_by_keras import check_read_by_keras

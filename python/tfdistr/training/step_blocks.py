@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.data.pipeline.index_batches import Batches, ReadAhead
 from tfdistr.data.pipeline.worker_data import WorkerData
-from tfdistr.strategies.exact.nan_loss import InputWatch
+from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.step_logs import flat_logs
 from tfdistr.strategies.exact.step_trace import StepTrace

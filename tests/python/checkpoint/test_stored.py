@@ -12,7 +12,8 @@ import stores
 from tfdistr.checkpoint.folder import DESCRIPTION, RESULT, Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.generations import Claim, RunGeneration
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints, StoredDocuments
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_documents import StoredDocuments
 from tfdistr.errors import CheckpointError
 from tfdistr.utils.warn import WARNINGS
 

@@ -18,7 +18,8 @@ import pytest
 from tfdistr.checkpoint import generations
 from tfdistr.checkpoint.folder import DESCRIPTION, Checkpoint, CheckpointFolder, Position
 from tfdistr.checkpoint.generations import Claim
-from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints, StoredDocuments
+from tfdistr.checkpoint.stored_checkpoints import StoredCheckpoints
+from tfdistr.checkpoint.stored_documents import StoredDocuments
 from tfdistr.errors import CheckpointError
 
 #: The objects of a store: names and contents.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfdistr
-from tfdistr.clusters import cluster as clusters
+from tfdistr.clusters import backend
 from tfdistr.clusters.local.local_cluster import describe_local_cluster as local_cluster
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.utils import gpus
@@ -169,9 +169,9 @@ def refused() -> list[str]:
 @pytest.fixture
 def fresh() -> Any:
     """What was found out about this Python's MPI is forgotten, before and after."""
-    clusters._library.cache_clear()
+    backend._library.cache_clear()
     yield
-    clusters._library.cache_clear()
+    backend._library.cache_clear()
 
 
 def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_no_library(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "_library", lambda python: ("Open MPI v5.0.8", None))
+    monkeypatch.setattr(backend, "_library", lambda python: ("Open MPI v5.0.8", None))
     assert refused() == [
         'communication="mpi" needs mpi4py and an MPI library.',
         "Received: Open MPI v5.0.8; only MPICH starts without its launcher",

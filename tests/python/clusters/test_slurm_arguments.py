@@ -196,12 +196,12 @@ def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_programs")
 def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmi2"))
-    monkeypatch.setattr("tfdistr.clusters.cluster._library", lambda python: ("Open MPI v5.0.3", None))
-    monkeypatch.setattr("tfdistr.clusters.cluster.has_mpi4py", lambda: True)
+    monkeypatch.setattr("tfdistr.clusters.backend._library", lambda python: ("Open MPI v5.0.3", None))
+    monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: True)
     with pytest.raises(ClusterStartError, match='communication="mpi" needs an MPI library that') as caught:
         tfdistr.slurm_cluster(2).backend("mpi")
     assert caught.value.received == "srun has no --mpi=pmix, which Open MPI v5.0.3 needs"
-    monkeypatch.setattr("tfdistr.clusters.cluster.has_mpi4py", lambda: False)
+    monkeypatch.setattr("tfdistr.clusters.backend.has_mpi4py", lambda: False)
     with pytest.raises(ClusterStartError, match="Received: no mpi4py"):
         tfdistr.slurm_cluster(2).backend("mpi")
     assert tfdistr.slurm_cluster(2).backend("ring").reason == "the caller asked for it"

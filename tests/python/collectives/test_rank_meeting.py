@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from clusters import MPIEXEC, PROGRAMS, run_cluster, run_commands
 
-from tfdistr.collectives.mpi import world
-from tfdistr.collectives.mpi.world import RankMeeting
+from tfdistr.collectives.mpi import rank_meeting
+from tfdistr.collectives.mpi.rank_meeting import RankMeeting
 from tfdistr.jobs.strategies import MultiWorkerMirrored
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.alone]  # others have names in memory, too
@@ -105,9 +105,9 @@ def as_rank(monkeypatch):
     """Make a meeting of rank 0, with what the launcher says of the numbers of ranks."""
 
     def be(ranks: int, on_this_host: int) -> RankMeeting:
-        monkeypatch.setattr(world, "launcher_of", lambda: ("PMI_RANK", 0, ranks, on_this_host))
-        monkeypatch.setattr(world, "_environment", lambda process: {"PMI_RANK": "0"})
-        monkeypatch.setattr(world, "_launcher", lambda process, variable: 1234567)
+        monkeypatch.setattr(rank_meeting, "launcher_of", lambda: ("PMI_RANK", 0, ranks, on_this_host))
+        monkeypatch.setattr(rank_meeting, "_environment", lambda process: {"PMI_RANK": "0"})
+        monkeypatch.setattr(rank_meeting, "_launcher", lambda process, variable: 1234567)
         return RankMeeting()
 
     return be
@@ -119,7 +119,7 @@ def test_ranks_of_several_hosts_meet_in_mpi(as_rank, monkeypatch):
 
 
 def test_ranks_that_cannot_see_each_other_go_on(as_rank, monkeypatch):
-    monkeypatch.setattr(world, "_LONGEST", 0.2)
+    monkeypatch.setattr(rank_meeting, "_LONGEST", 0.2)
     began = time.monotonic()
     as_rank(ranks=2, on_this_host=2).wait()
     assert time.monotonic() - began >= 0.2

@@ -12,7 +12,7 @@ import pytest
 from paths import WORKERS
 
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position, checkpoint_folder, checkpoints
-from tfdistr.clusters.cluster import Backend
+from tfdistr.clusters.backend import Backend
 from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.data.form import Form
 from tfdistr.errors import ClusterStartError, JobStoppedError, WorkerFailedError

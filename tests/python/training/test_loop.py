@@ -13,7 +13,7 @@ from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError, TfdistrWarning
-from tfdistr.strategies.exact.nan_loss import InputWatch
+from tfdistr.strategies.exact.nan_inputs import InputWatch
 from tfdistr.training import step_blocks as training_steps
 from tfdistr.training.fit_by_keras import fit_by_keras
 from tfdistr.training.job import EpochRange

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import Backend, Cluster, ConfiguredCluster, mpi_library
+from tfdistr.clusters.backend import Backend, mpi_library
+from tfdistr.clusters.cluster import Cluster, ConfiguredCluster
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import check_cores, share_of
 from tfdistr.clusters.worker_process import WorkerProcess, stop

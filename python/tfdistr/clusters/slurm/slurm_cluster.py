@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import Backend, ConfiguredCluster, mpi_library, workers_of_each_host
+from tfdistr.clusters.backend import Backend, mpi_library
+from tfdistr.clusters.cluster import ConfiguredCluster, workers_of_each_host
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.slurm.programs import (

@@ -12,7 +12,8 @@ from typing import Self
 
 import attrs
 
-from tfdistr.clusters.cluster import Backend, ConfiguredCluster, workers_of_each_host
+from tfdistr.clusters.backend import Backend
+from tfdistr.clusters.cluster import ConfiguredCluster, workers_of_each_host
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.remote_worker import RemoteWorker

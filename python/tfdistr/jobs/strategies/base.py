@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import attrs
 
-from tfdistr.clusters.cluster import Backend, Cluster, backend_path
+from tfdistr.clusters.backend import Backend, backend_path
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.resources import take_cores
 from tfdistr.collectives.choice import chooses_mpi
 from tfdistr.collectives.mpi.world import world
@@ -20,46 +21,20 @@ from tfdistr.errors import ArgumentError, ClusterConfigError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsWorker, train_here
 from tfdistr.jobs.outcome import Outcome
+from tfdistr.jobs.summary import OnEventOfJob, Summary
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.rendezvous.launcher_ranks import ranks
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.pods import place_in_job
-from tfdistr.schemas.events import Event
 from tfdistr.training.job import Job
 from tfdistr.utils.arguments import argument, check_optional_seconds
 from tfdistr.utils.describe import call_text, describe, number_of
 from tfdistr.utils.tuning import describe_tuning
 
 if TYPE_CHECKING:
-    from tfdistr.clusters.cluster import Cluster
     from tfdistr.strategies.worker_strategy import WorkerStrategy
-    from tfdistr.training.job import Job
     from tfdistr.training.reporter import OnEvent
     from tfdistr.training.trained_model import Training
-
-OnEventOfJob = Callable[[Event], object]
-
-
-class Summary:
-    """A handler of a job's events. That of most strategies passes them on, and adds nothing."""
-
-    def __init__(self, on_event: OnEventOfJob) -> None:
-        self._on_event = on_event
-
-    def __call__(self, event: Event) -> None:
-        self._on_event(event)
-
-    def recall(self, result: Mapping[str, object]) -> None:
-        """Load its data from the result of a complete run, instead of events."""
-
-    def params(self, job: Job, cluster: Cluster) -> dict[str, Any]:
-        """Return the strategy's numbers in the result, beside the numbers of every job."""
-        return {}
-
-    def row(self, row: Mapping[str, object]) -> dict[str, Any]:
-        """Return the row of a process in the result."""
-        return dict(row)
-
 
 log = logging.getLogger("tfdistr")
 

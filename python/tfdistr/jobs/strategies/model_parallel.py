@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import Backend, Cluster
+from tfdistr.clusters.backend import Backend
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsWorker, train_here
 from tfdistr.jobs.outcome import Outcome

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from tfdistr.checkpoint.folder import checkpoints
-from tfdistr.clusters.cluster import Backend, Cluster
+from tfdistr.clusters.backend import Backend
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.data.source import describe_source
 from tfdistr.errors import ArgumentError
 from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.in_process import AsChiefOfServers, train_here
 from tfdistr.jobs.outcome import Outcome
-from tfdistr.jobs.strategies.base import OnEventOfJob, Summary, WithChief, WorkerStart
+from tfdistr.jobs.strategies.base import WithChief, WorkerStart
+from tfdistr.jobs.summary import OnEventOfJob, Summary
 from tfdistr.r.functions import RFunction
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
 from tfdistr.schemas.events import Event

@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdistr.errors import ArgumentError
-from tfdistr.training.model_copies.refusals import (
-    ModelInPlace,
-    cannot_rebuild,
-    cannot_serialize,
-    has_lambda,
-    refuse,
-)
+from tfdistr.training.model_copies.in_place import ModelInPlace
+from tfdistr.training.model_copies.refusals import cannot_rebuild, cannot_serialize, has_lambda, refuse
 from tfdistr.utils.disk import BEFORE_START, writing
 
 if TYPE_CHECKING:
