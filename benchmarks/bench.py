@@ -1,7 +1,7 @@
 """The benchmarks: a table of their parts, and what runs them.
 
     make bench
-    make bench T='seed allreduce' ROUNDS=5     # parts: networks, allreduce, and those of PARTS
+    make bench T='seed memory' ROUNDS=5        # parts: networks, and those of PARTS
     make bench T=wide SYSTEMS=MPI ROUNDS=15    # those with this in their name
     make bench ROUNDS=1 STEPS=2                # two steps an epoch, to see what runs
 
@@ -16,7 +16,6 @@ import signal
 import sys
 from collections.abc import Callable
 
-import data
 import fits
 import links
 import parameter_servers
@@ -29,10 +28,8 @@ PARTS: dict[str, Callable[[int], None]] = {
     "bfloat16": fits.bfloat16,
     "checkpoint": fits.checkpoint,
     "cores": fits.cores,
-    "data": data.compare,
     "clusters": links.carriers,
     "generators": fits.generators,
-    "job": fits.job,
     "languages": fits.languages,
     "memory": fits.memory,
     "ps": parameter_servers.compare,
@@ -40,20 +37,19 @@ PARTS: dict[str, Callable[[int], None]] = {
     "start": start.compare,
     "virtual": fits.virtual,
 }
-SPEED = (*NETWORKS, speed.ALL_REDUCE)
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, as Ctrl-C does
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--parts", nargs="*", choices=[*SPEED, *PARTS], default=[])
+    parser.add_argument("--parts", nargs="*", choices=[*NETWORKS, *PARTS], default=[])
     parser.add_argument("--systems", default="", metavar="NAME", help="only those with this in their name")
     parser.add_argument("--steps", type=int, help="train each network for two epochs of so many steps")
     given = parser.parse_args()
-    parts = given.parts or SPEED
-    if set(parts) & set(SPEED):
-        speed.compare(given.rounds, parts, given.systems, given.steps)
+    parts = given.parts or NETWORKS
+    if networks := [name for name in NETWORKS if name in parts]:
+        speed.compare(given.rounds, networks, given.systems, given.steps)
     for name, compare in PARTS.items():
         if name in parts:
             compare(given.rounds)

@@ -20,7 +20,6 @@ def fit(
     warm: bool = True, communication: str = "auto", shares: int = 1, virtual: int | None = None,
     steps: int | None = None, epochs: int | None = None, examples: int | None = None,
     every: str | None = None, alongside: int = 1, data: str = "arrays", callback: str | None = None,
-    ssh: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Train a network; the workers save what they measure to ``folder``.
 
@@ -39,16 +38,10 @@ def fit(
         every: As ``checkpoint_every``.
         alongside: Number of such runs at the same time.
         data: "arrays" or "Python generator".
-        callback: "epoch" or "batch", after which a callback reads the loss; or "first", for that of
-            `measure.first_step`.
-        ssh: Arguments of `ssh_cluster`, to start the workers so.
+        callback: "epoch" or "batch", after which a callback reads the loss.
     """
     x, y = networks.data(network, examples)
-    cluster = None
-    if ssh:
-        cluster = tfdistr.ssh_cluster(**ssh)
-    elif workers:
-        cluster = tfdistr.local_cluster(workers, cores_per_worker=cores, warm=warm)
+    cluster = tfdistr.local_cluster(workers, cores_per_worker=cores, warm=warm) if workers else None
     batch = shares * networks.PER_WORKER_BATCH
     given = (x, y) if data == "arrays" else (lambda: batches(x, y, batch),)
     Path(folder, "called").write_text(str(time.time()))
@@ -58,8 +51,8 @@ def fit(
         batch_size=tfdistr.per_worker(batch) if data == "arrays" else None,
         epochs=epochs or (2 if steps else networks.NETWORKS[network].epochs), steps_per_epoch=steps, seed=1,
         virtual_workers=virtual, checkpoint_every=every, verbose=0,
-        callbacks=lambda: [measure.callback(folder, alongside), *others(folder, callback)],
-        run_dir=Path(folder, "run") if (workers or ssh) and alongside == 1 else None,
+        callbacks=lambda: [measure.callback(folder, alongside), *others(callback)],
+        run_dir=Path(folder, "run") if workers and alongside == 1 else None,
     )  # fmt: skip
     Path(folder, "returned").write_text(str(time.time()))
 
@@ -71,17 +64,15 @@ def batches(x: Any, y: Any, batch: int) -> Iterator[tuple[Any, Any]]:
             yield x[first : first + batch], y[first : first + batch]
 
 
-def others(folder: str, name: str | None) -> list[Any]:
+def others(name: str | None) -> list[Any]:
     """The other callback of a fit, if it has one."""
     import keras
 
     def read(_: int, logs: Any) -> float:
         return float(logs["loss"])
 
-    if name == "first":
-        return [measure.first_step(folder)]
-    hooks = {"epoch": {"on_epoch_end": read}, "batch": {"on_train_batch_end": read}}
-    return [keras.callbacks.LambdaCallback(**hooks[name])] if name else []
+    hooks = {"epoch": "on_epoch_end", "batch": "on_train_batch_end"}
+    return [keras.callbacks.LambdaCallback(**{hooks[name]: read})] if name else []
 
 
 if __name__ == "__main__":

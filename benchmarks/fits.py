@@ -6,17 +6,14 @@ import itertools
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import measure
 from networks import CNNS, NETWORKS, PER_WORKER_BATCH, model
 from processes import CORES, fits, run
-from report import bars, in_turn, judged, machine, median, number, reasons, show, table, within
-from systems import DDP, KERAS, KERAS_JAX, KERAS_TORCH, MPI, MPI_R, MWMS, SYSTEMS, System
+from report import bars, in_turn, judged, machine, median, number, show, table, within
 
 import tfdistr
 from tfdistr.utils.arguments import GRADIENT_DTYPES
@@ -24,12 +21,12 @@ from tfdistr.utils.arguments import GRADIENT_DTYPES
 CARRIERS = ("mpi", "ring")
 #: Speed of the training from R, as a part of Python's.
 OF_PYTHON = 0.98
-#: Steps of an epoch of a small job, and what is started for it.
-SMALL = 10
-PROGRAMS = (KERAS, MWMS, DDP, KERAS_TORCH, KERAS_JAX, MPI, MPI_R)
 #: Epochs and steps while memory is sampled, epochs in which caches fill, the largest growth after them (MB).
 SAMPLED, SAMPLED_STEPS, SETTLED, GROWTH = 100, 100, 20, 8.0
+#: Steps of an epoch of the seed network on one worker.
+STEPS = NETWORKS["seed"].examples // PER_WORKER_BATCH
 
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
@@ -40,23 +37,37 @@ def fitted(read: Callable[[str], V], language: str = "Python", timeout: float = 
         return read(folder)
 
 
-def speed(network: str, **call: Any) -> float:
-    """Examples per second."""
-    examples = NETWORKS[network].examples
-    return fitted(lambda each: measure.examples_per_second(each, examples), network=network, **call)
+def seconds(folder: str) -> float:
+    """The seconds of an epoch of the fit of one worker."""
+    return median(measure.saved(folder)[0]["epochs"][1:])
+
+
+def medians(
+    rounds: int, cases: Mapping[K, Mapping[str, Any]], read: Callable[[str], float] | None = None
+) -> dict[K, float]:
+    """The median of each case, which is a call of `fitted()`; by default of its examples per second."""
+
+    def speed(network: str) -> Callable[[str], float]:
+        return lambda folder: measure.examples_per_second(folder, NETWORKS[network].examples)
+
+    found = in_turn(rounds, {
+        case: partial(fitted, read or speed(call.get("network", "seed")), **call)
+        for case, call in cases.items()
+    })  # fmt: skip
+    return {case: median(values) for case, values in found.items()}
 
 
 def cores(rounds: int) -> None:
     """One process with all cores against a worker for each core, with the same global batch."""
     count = len(CORES)
     places = {"one process": (1, count), f"{count} workers": (count, 1)}
-    found = in_turn(rounds, {
-        (network, place): partial(speed, network, workers=workers, cores=each, shares=each)
+    found = medians(rounds, {
+        (network, place): {"network": network, "workers": workers, "cores": each, "shares": each}
         for network in NETWORKS for place, (workers, each) in places.items()
     })  # fmt: skip
     rows = []
     for network in NETWORKS:
-        one, several = (median(found[network, place]) for place in places)
+        one, several = (found[network, place] for place in places)
         rows.append([network, number(one), number(several), number(several / one, ".2f")])
     title = f"Examples per second on {count} cores, medians of {rounds} alternating runs"
     show(machine(), title, table(["", *places, "ratio"], rows))
@@ -65,16 +76,18 @@ def cores(rounds: int) -> None:
 def virtual(rounds: int) -> None:
     """What virtual workers cost: images per second with them, of those without."""
     places, counts = ((1, 1), (1, 2), (2, 1)), (None, 2, 4, 8)
-    found = in_turn(rounds, {
-        case: partial(speed, case[0], workers=case[1][0], cores=case[1][1], virtual=case[2])
-        for case in itertools.product(CNNS, places, counts)
+    found = medians(rounds, {
+        (network, (workers, each), count): {
+            "network": network, "workers": workers, "cores": each, "virtual": count
+        }
+        for network, (workers, each), count in itertools.product(CNNS, places, counts)
     })  # fmt: skip
     for network in CNNS:
         rows = []
-        for workers, each in places:
-            without, *others = (median(found[network, (workers, each), count]) for count in counts)
+        for place in places:
+            without, *others = (found[network, place, count] for count in counts)
             cells = [f"{speed:,.0f} ({speed / without:.2f})" for speed in others]
-            rows.append([f"{workers} x {each}", number(without), *cells])
+            rows.append(["{} x {}".format(*place), number(without), *cells])
         head = ["workers x cores", "without", *(f"{count} virtual" for count in counts[1:])]
         show(f"{NETWORKS[network].title}: images per second", table(head, rows, left=()) + "\n")
 
@@ -134,92 +147,38 @@ def memory(rounds: int) -> None:
 def generators(rounds: int) -> None:
     """What a generator costs: the same training from arrays, from a generator in Python and from one in R."""
     cases = {"arrays": "Python", "Python generator": "Python", "R generator": "R"}
-    steps = NETWORKS["seed"].examples // PER_WORKER_BATCH
-
-    def seconds(folder: str) -> float:
-        return median(measure.saved(folder)[0]["epochs"][1:])
-
     # The workers are this process: no worker can call a generator of R.
-    found = in_turn(rounds, {
-        data: partial(fitted, seconds, language, steps=steps, epochs=4, data=data)
+    found = medians(rounds, {
+        data: {"language": language, "steps": STEPS, "epochs": 4, "data": data}
         for data, language in cases.items()
-    })  # fmt: skip
-    for data in cases:
-        print(f"{data:18} {median(found[data]):.3f} s an epoch of {steps} steps", flush=True)
-
-
-def job(rounds: int) -> None:
-    """Seconds from the call to the result of a small job: the seed network, two epochs of ten steps.
-
-    A program counts from its start to its end, with its imports. In a session, which has imported tfdistr,
-    the call of a fit counts: with new processes (cold), and with workers that are forks of a server (warm).
-    """
-
-    def of_program(system: System) -> float:
-        with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
-            commands, environments = system.commands("seed", Path(folder), SMALL), system.environments()
-            began = time.monotonic()
-            run(commands, environments)
-            return time.monotonic() - began
-
-    def in_session(*warm: bool) -> float:
-        """Of the last of some fits, one after the other; the first warm one starts the server."""
-        with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
-            folders = [Path(name, str(place)) for place in range(len(warm))]
-            for folder in folders:
-                folder.mkdir()
-            call = {"workers": 2, "communication": "mpi", "steps": SMALL}
-            calls = [{"folder": str(f), "warm": w, **call} for f, w in zip(folders, warm, strict=True)]
-            run([fits(calls)])
-            called, returned = (float((folders[-1] / at).read_text()) for at in ("called", "returned"))
-            return returned - called
-
-    failures: dict[str, str] = {}
-    found = in_turn(rounds, {
-        **{system.name: partial(of_program, system) for system in SYSTEMS if system.name in PROGRAMS},
-        "tfdistr, MPI, call in a session": partial(in_session, False),
-        "tfdistr, MPI, warm call": partial(in_session, True, True),
-    }, failures)  # fmt: skip
-    rows = [
-        [
-            name,
-            number(median(seconds), ".2f"),
-            f"({min(seconds):.2f} to {max(seconds):.2f})" if seconds else "",
-        ]
-        for name, seconds in found.items()
-    ]
-    title = f"Seconds from the call to the result of {2 * SMALL} steps, medians of {rounds} rounds"
-    show(machine(), title, table(["", "seconds", "(min to max)"], rows), reasons(failures))
+    }, seconds)  # fmt: skip
+    for data, each in found.items():
+        print(f"{data:18} {each:.3f} s an epoch of {STEPS} steps", flush=True)
 
 
 def languages(rounds: int) -> None:
     """What R costs: callbacks in one process, and training, beside the same from Python."""
     both = ("Python", "R")
     callbacks = {"none": None, "after each epoch": "epoch", "after each batch": "batch"}
-    steps = NETWORKS["seed"].examples // PER_WORKER_BATCH
-
-    def milliseconds(folder: str) -> float:
-        return 1000 * median(measure.saved(folder)[0]["epochs"][1:]) / steps
-
-    batches = in_turn(rounds, {
-        (what, language): partial(fitted, milliseconds, language, callback=after)
+    epochs = medians(rounds, {
+        (what, language): {"language": language, "callback": after}
         for what, after in callbacks.items() for language in both
-    })  # fmt: skip
-    trained = in_turn(rounds, {
-        (workers, language): partial(speed, "seed", language=language, workers=workers, cores=1)
+    }, seconds)  # fmt: skip
+    trained = medians(rounds, {
+        (workers, language): {"language": language, "workers": workers, "cores": 1}
         for workers in (1, 2) for language in both
     })  # fmt: skip
     rows, speeds, judgements = [], [], []
     for what in callbacks:
-        of_python, of_r = (median(batches[what, language]) for language in both)
+        of_python, of_r = (1000 * epochs[what, language] / STEPS for language in both)
         cells = [number(ms, ".3f") for ms in (of_python, of_r, of_r - of_python)]
         rows.append([what, *cells, number(of_r / of_python, ".1f")])
     for workers in (1, 2):
-        of_python, of_r = (median(trained[workers, language]) for language in both)
+        of_python, of_r = (trained[workers, language] for language in both)
         speeds.append([workers, number(of_python), number(of_r), number(of_r / of_python, ".3f")])
         judgements.append(judged(of_r / of_python, OF_PYTHON, f"R / Python, seed CNN, {workers} workers"))
     show(
-        machine(), f"Medians of {rounds} rounds of turns", f"Milliseconds of a batch, epochs of {steps}",
+        machine(), f"Medians of {rounds} rounds of turns", f"Milliseconds of a batch, epochs of {STEPS}",
         table(["callback", *both, "R - Python", "R / Python"], rows),
         "Seed CNN: images per second", table(["workers", *both, "R / Python"], speeds, left=()),
         bars(judgements),

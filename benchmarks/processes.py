@@ -19,7 +19,6 @@ import tfdistr
 from tfdistr.network.ports import free_ports
 
 HERE = Path(__file__).parent
-MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 CORES = sorted(os.sched_getaffinity(0))
 #: For all programs. They find the modules of this folder.
 QUIET = {
@@ -66,12 +65,6 @@ def fits(calls: Sequence[Mapping[str, object]], language: str = "Python") -> Com
 def pinned(command: Command, worker: int) -> Command:
     """``command``, on the core of this worker."""
     return ["taskset", "--cpu-list", str(CORES[worker % len(CORES)]), *command]
-
-
-def mpiexec(command: Command, workers: int) -> Command:
-    """``command`` as the ranks of an MPI job, each on its core."""
-    ranks = [word for rank in range(workers) for word in (":", "-n", "1", *pinned(command, rank))]
-    return [MPIEXEC, *ranks[1:]]
 
 
 def tf_config(workers: int) -> list[dict[str, str]]:

@@ -1,8 +1,7 @@
-"""Examples per second of tfdistr and of its rivals, the all-reduce alone, and the bars for both."""
+"""Examples per second of tfdistr and of its rivals, and the bars for them."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,47 +10,13 @@ from pathlib import Path
 
 import measure
 from networks import NETWORKS, PER_WORKER_BATCH, amount
-from processes import Failed, mpiexec, pinned, python, run, tf_config, torchrun
-from report import bars, in_turn, judged, machine, median, number, show, table
-from systems import (
-    ALONE,
-    DDP,
-    KERAS,
-    KERAS_ALL,
-    KERAS_JAX,
-    MPI,
-    MPI_R,
-    MWMS,
-    ONE,
-    OTHERS,
-    RIVALS,
-    SYSTEMS,
-    System,
-)  # fmt: skip
+from processes import Failed, run
+from report import bars, in_turn, judged, machine, median, number, reasons, show, table
+from systems import ALONE, DDP, KERAS, KERAS_ALL, KERAS_JAX, MPI, MPI_R, MWMS, ONE, RIVALS, SYSTEMS, System
 
-ALL_REDUCE = "allreduce"
 BEST = "the best rival"
-#: What the last column calls those that others are compared with.
-SHORT = {KERAS: "Keras", MWMS: "stock", DDP: "DDP", BEST: "best rival", ALONE: "alone", MPI: "Python"}
 #: The columns of the summary.
 COLUMNS = {MPI: "tfdistr, MPI", DDP: "DDP", KERAS_ALL: "Keras", KERAS_JAX: "on JAX", MWMS: "MWMS"}
-#: Name of each backend of all_reduce.py in the table.
-BACKENDS = {"gloo": "PyTorch, gloo", "ring": "tfdistr, ring", "mpi": "tfdistr, MPI", "mpi4py": "mpi4py alone"}
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one run of a system gave.
-
-    Attributes:
-        examples: Examples per second.
-        peak_mb: The peak memory of its largest process.
-        start: Seconds from the call to the first step, where they are known.
-    """
-
-    examples: float
-    peak_mb: float
-    start: float | None
 
 
 @dataclass(frozen=True)
@@ -66,21 +31,17 @@ class Bar:
 
 BARS = (
     Bar(MPI, 3.0, MWMS, ("seed",)),
-    Bar(MPI, 2.0, DDP, ("seed",)),
     Bar(MPI, 2.5, DDP, ("seed",)),
-    Bar(MPI, 1.9, DDP, ("wide",)),
     Bar(MPI, 2.0, DDP, ("wide",)),
     Bar(MPI, 1.0, BEST),
     Bar(MPI, 0.8, ALONE),
     Bar(MPI_R, 0.98, MPI),
     Bar(ONE, 1.5, KERAS),
 )
-#: Times gloo's speed, for tensors of so many bytes, through tfdistr.
-REDUCE_BAR, REDUCE_BYTES = 3.0, 10_000_000
 
 
-def train(system: System, network: str, steps: int | None) -> Run:
-    """Let a system train a network once."""
+def train(system: System, network: str, steps: int | None) -> float:
+    """Let a system train a network once; its examples per second."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
         folder = Path(name)
         run(system.commands(network, folder, steps), system.environments())
@@ -88,52 +49,24 @@ def train(system: System, network: str, steps: int | None) -> Run:
         if len(found) != system.processes:
             raise Failed(f"{system.name}: {len(found)} processes saved a measurement", "not all measured")
         examples = amount(network, system.shares, steps)[0] * system.runs / system.processes
-        return Run(
-            examples=sum(examples / median(process["epochs"][1:]) for process in found),
-            peak_mb=max(process["peak_mb"] for process in found),
-            start=seconds_to_first_step(folder),
-        )
+        return sum(examples / median(process["epochs"][1:]) for process in found)
 
 
-def seconds_to_first_step(folder: Path) -> float | None:
-    """From the call to the end of the first step, as tfdistr's chief reported."""
-    if not (folder / "run").exists():
-        return None
-    first = next(event["time"] for event in measure.events(folder) if event["event"] == "batch")
-    return first - float((folder / "called").read_text())
-
-
-def all_reduce(backend: str) -> dict[int, float]:
-    """Milliseconds by the bytes of the tensor, of the slower of two workers."""
-    with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as folder:
-        command = python("all_reduce.py", backend, folder, of=OTHERS if backend == "gloo" else sys.executable)
-        if backend in ("mpi", "mpi4py"):
-            run([mpiexec(command, 2)])
-        else:
-            environments = torchrun(2) if backend == "gloo" else tf_config(2)
-            run([pinned(command, worker) for worker in range(2)], environments)
-        first, second = measure.saved(folder)
-    return {int(size): max(found["ms"], second[size]["ms"]) for size, found in first.items()}
-
-
-def compare(rounds: int, parts: Sequence[str], systems: str, steps: int | None) -> None:
-    """Print the tables and bars of the networks, and of the all-reduce.
+def compare(rounds: int, networks: Sequence[str], systems: str, steps: int | None) -> None:
+    """Print the tables and bars of the networks.
 
     Args:
         rounds: Number of runs.
-        parts: Networks, and ALL_REDUCE.
+        networks: The names of the networks.
         systems: Only those with this in their name.
         steps: Train each network for two epochs of so many steps.
     """
-    networks = [name for name in NETWORKS if name in parts]
     failures: dict[tuple[str, str], str] = {}
     trained = in_turn(rounds, {
         (network, system.name): partial(train, system, network, steps)
         for network in networks for system in SYSTEMS
         if systems in system.name and network in system.networks
     }, failures)  # fmt: skip
-    backends = BACKENDS if ALL_REDUCE in parts else ()
-    reduced = in_turn(rounds, {(ALL_REDUCE, each): partial(all_reduce, each) for each in backends}, failures)
     by_network = {
         network: {system: runs for (of, system), runs in trained.items() if of == network}
         for network in networks
@@ -142,27 +75,19 @@ def compare(rounds: int, parts: Sequence[str], systems: str, steps: int | None) 
     paragraphs = [summary(speeds)] if len(networks) > 1 else []
     judgements: list[str] = []
     for network, runs in by_network.items():
-        paragraphs.append(network_table(network, runs, speeds[network]) + why(network, failures))
+        why = reasons({system: reason for (of, system), reason in failures.items() if of == network})
+        paragraphs.append(f"{network_table(network, runs)}\n{why}".rstrip())
         judgements += [
             verdict(network, bar, speeds[network]) for bar in BARS
             if network in bar.networks and {bar.system, bar.than} <= runs.keys() | speeds[network].keys()
         ]  # fmt: skip
-    ms = {
-        backend: {size: median([run[size] for run in runs]) for size in runs[0]}
-        for (_, backend), runs in reduced.items() if runs
-    }  # fmt: skip
-    if backends:
-        paragraphs.append(all_reduce_table(ms) + why(ALL_REDUCE, failures))
-        of_size = {backend: 1 / found[REDUCE_BYTES] for backend, found in ms.items()}
-        words = f"all-reduce of {size_name(REDUCE_BYTES)}: {BACKENDS['mpi']} / {BACKENDS['gloo']}"
-        judgements.append(judged(ratio(of_size, "mpi", "gloo"), REDUCE_BAR, words))
     head = f"{machine()}\nMedians of {rounds} alternating runs; each worker on a core of its own."
     show(head, *paragraphs, bars(judgements))
 
 
-def speeds_of(systems: Mapping[str, Sequence[Run]]) -> dict[str, float]:
+def speeds_of(systems: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """The median of each system that ran, and of the best rival."""
-    speeds = {system: median([run.examples for run in runs]) for system, runs in systems.items() if runs}
+    speeds = {system: median(runs) for system, runs in systems.items() if runs}
     if best := best_of(speeds):
         speeds[BEST] = speeds[best]
     return speeds
@@ -185,39 +110,18 @@ def summary(speeds: Mapping[str, Mapping[str, float]]) -> str:
     )
 
 
-def network_table(network: str, systems: Mapping[str, Sequence[Run]], speeds: Mapping[str, float]) -> str:
-    """The speed of each system, its range, its start and its memory, and how it compares."""
+def network_table(network: str, systems: Mapping[str, Sequence[float]]) -> str:
+    """The speed of each system, and its range."""
     described = NETWORKS[network]
-    rows = []
-    for system, runs in systems.items():
-        found = [run.examples for run in runs]
-        starts = [run.start for run in runs if run.start is not None]
-        compared = {bar.than: bar for bar in BARS if bar.system == system and bar.than in speeds}
-        rows.append([
-            system, number(median(found)), f"({min(found):,.0f} to {max(found):,.0f})" if found else "",
-            f"{median(starts):.1f} s" if starts else "",
-            f"{median([run.peak_mb for run in runs]):,.0f} MB" if runs else "",
-            ", ".join(against(network, bar, speeds) for bar in compared.values()),
-        ])  # fmt: skip
+    rows = [
+        [system, number(median(found)), f"({min(found):,.0f} to {max(found):,.0f})" if found else ""]
+        for system, found in systems.items()
+    ]
     title = (
         f"{described.title}: {described.weights:,} weights ({described.weights * 4 / 1e6:.1f} MB), "
         f"{PER_WORKER_BATCH} examples a worker"
     )
-    head = ["", "examples/s", "(min to max)", "first step", "peak", "times (bar)"]
-    return f"{title}\n{table(head, rows, left=(0, 5))}"
-
-
-def why(part: str, failures: Mapping[tuple[str, str], str]) -> str:
-    """Why a row has a dash, or is the median of fewer runs."""
-    return "".join(f"\n-: {system}: {reason}" for (of, system), reason in failures.items() if of == part)
-
-
-def against(network: str, than: Bar, speeds: Mapping[str, float]) -> str:
-    """How many times as fast a system is, and its bars."""
-    times = f"{SHORT[than.than]} {ratio(speeds, than.system, than.than):.2f}"
-    same = [bar for bar in BARS if (bar.system, bar.than) == (than.system, than.than)]
-    factors = ", ".join(f"{bar.factor:g}" for bar in same if network in bar.networks)
-    return f"{times} ({factors})" if factors else times
+    return f"{title}\n{table(['', 'examples/s', '(min to max)'], rows)}"
 
 
 def verdict(network: str, bar: Bar, speeds: Mapping[str, float]) -> str:
@@ -229,21 +133,3 @@ def verdict(network: str, bar: Bar, speeds: Mapping[str, float]) -> str:
 def ratio(speeds: Mapping[str, float], one: str, other: str) -> float:
     """How many times as fast one is as the other; not a number, which meets no bar, if one of them failed."""
     return speeds.get(one, float("nan")) / speeds.get(other, float("nan"))
-
-
-def all_reduce_table(ms: Mapping[str, Mapping[int, float]]) -> str:
-    """The milliseconds of each backend by the size of the tensor."""
-    sizes = list(next(iter(ms.values()), {}))
-    rows = [
-        [BACKENDS[backend], *(f"{of[size]:.3f} ({ms['gloo'][size] / of[size]:.2f})" if "gloo" in ms
-                            else f"{of[size]:.3f}" for size in sizes)]
-        for backend, of in ms.items()
-    ]  # fmt: skip
-    return "The all-reduce alone, two workers: ms (times gloo's speed)\n" + table(
-        ["", *map(size_name, sizes)], rows
-    )
-
-
-def size_name(size: int) -> str:
-    """A number of bytes, for people."""
-    return f"{size / 1e6:g} MB" if size >= 1e5 else f"{size} B"
