@@ -165,17 +165,6 @@ test_that("whole numbers that R's integers do not have are doubles", {
   expect_identical(as.vector(values_for_r(numpy$array(list(-2^31, 1))$astype("int32"))), c(-2^31, 1))
 })
 
-test_that("Python sees the environment as R has changed it", {
-  environ <- reticulate::import("os")$environ
-  withr::local_envvar(TFDISTR_TEST_A = "one", TFDISTR_TEST_B = NA)
-  reload_environ()
-  expect_identical(environ$get("TFDISTR_TEST_A"), "one")
-  withr::local_envvar(TFDISTR_TEST_A = NA, TFDISTR_TEST_B = "two = 2")
-  reload_environ()
-  expect_null(environ$get("TFDISTR_TEST_A"))
-  expect_identical(environ$get("TFDISTR_TEST_B"), "two = 2")
-})
-
 test_that("functions whose code returns lists are generators", {
   code <- c(
     "list(1, 2)", "{ x <- 1; list(x) }", "if (ctx) list(1)", "return((list(1)))",

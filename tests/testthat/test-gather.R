@@ -25,16 +25,12 @@ fit_spread <- function(gathers, workers) {
   )
 }
 
-test_that("an R loss over the batch is that of one worker if it gathers", {
-  fits <- lapply(1:2, function(workers) fit_spread(TRUE, workers))
-  expect_lt(difference(fits[[1L]]$model, fits[[2L]]$model), 1e-6)
-  expect_equal(fits[[1L]]$history, fits[[2L]]$history, tolerance = 1e-6)
-})
-
-test_that("if it does not gather, it gets the rows of all workers", {
-  fits <- lapply(1:2, function(workers) fit_spread(FALSE, workers))
-  expect_lt(difference(fits[[1L]]$model, fits[[2L]]$model), 1e-6)
-  expect_equal(fits[[1L]]$history, fits[[2L]]$history, tolerance = 1e-6)
+test_that("an R loss over the batch is that of one worker, also if it does not gather", {
+  for (gathers in c(TRUE, FALSE)) {
+    fits <- lapply(1:2, function(workers) fit_spread(gathers, workers))
+    expect_lt(difference(fits[[1L]]$model, fits[[2L]]$model), 1e-6)
+    expect_equal(fits[[1L]]$history, fits[[2L]]$history, tolerance = 1e-6)
+  }
   expect_length(fits[[2L]]$params$differences, 0L)
 })
 

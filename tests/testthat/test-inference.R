@@ -89,15 +89,6 @@ test_that("bundle() has nothing to add to a fit", {
   expect_identical(predict(of_bundle("unbundle")(again), x), predict(fit, x))
 })
 
-test_that("str() and names() make no model", {
-  fit <- some_fit()
-  attr(fit, "session") <- rlang::env_clone(attr(fit, "session"))
-  attr(fit, "session")$result <- "nothing is asked of it"
-  expect_identical(names(fit), c("history", "metrics", "params", "workers", "run_dir"))
-  expect_output(utils::str(fit), "tfdistr_fit: List of 5")
-  expect_identical(utils::.DollarNames(fit, "^m"), "metrics")
-})
-
 test_that("what cannot be saved says so when it is read", {
   fit <- some_fit()
   attr(fit, "saved") <- list(error = "cannot pickle")

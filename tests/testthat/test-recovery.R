@@ -9,38 +9,7 @@ dropout_model <- function() {
 inputs <- matrix(sin(1:240), ncol = 3)
 targets <- inputs[, 1] - inputs[, 2]
 
-# Fails once, in the epoch of that number, if there is no such file yet; R functions run in the worker.
-fails_once <- function(file, epoch) {
-  force(file)
-  function() {
-    callbacks <- reticulate::import("keras")$callbacks
-    list(callbacks$LambdaCallback(on_epoch_begin = function(number, logs) {
-      if (number == epoch && !file.exists(file)) {
-        file.create(file)
-        stop("the disk is full")
-      }
-    }))
-  }
-}
-
-test_that("a run in this process continues where it failed", {
-  run <- withr::local_tempfile()
-  train <- function(...) {
-    distributed_fit(
-      dropout_model, inputs, targets,
-      seed = 3, epochs = 3, batch_size = 16, checkpoint_every = 2, verbose = 0, ...
-    )
-  }
-  expected <- train(run_dir = withr::local_tempfile())
-  failing <- fails_once(withr::local_tempfile(), 2)
-  expect_error(train(run_dir = run, callbacks = failing), "the disk is full")
-  fit <- train(run_dir = run, callbacks = failing, resume = TRUE)
-  expect_identical(fit$history, expected$history)
-  expect_identical(fit$model$get_weights(), expected$model$get_weights())
-  expect_identical(fit$params$checkpoint_every, 2L)
-})
-
-# Notes a random number of R at the beginning of each epoch, and fails once at that of number 2.
+# Notes a random number of R at the beginning of each epoch, and fails once at that of number 2, in the worker.
 draws <- function(notes, failed) {
   force(notes)
   force(failed)
@@ -56,6 +25,23 @@ draws <- function(notes, failed) {
     }))
   }
 }
+
+test_that("a run in this process continues where it failed", {
+  run <- withr::local_tempfile()
+  train <- function(...) {
+    distributed_fit(
+      dropout_model, inputs, targets,
+      seed = 3, epochs = 3, batch_size = 16, checkpoint_every = 2, verbose = 0, ...
+    )
+  }
+  expected <- train(run_dir = withr::local_tempfile())
+  failing <- draws(withr::local_tempfile(), withr::local_tempfile())
+  expect_error(train(run_dir = run, callbacks = failing), "the disk is full")
+  fit <- train(run_dir = run, callbacks = failing, resume = TRUE)
+  expect_identical(fit$history, expected$history)
+  expect_identical(fit$model$get_weights(), expected$model$get_weights())
+  expect_identical(fit$params$checkpoint_every, 2L)
+})
 
 test_that("R's random numbers continue, too", {
   skip_slow("trains in three R sessions")
