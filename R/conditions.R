@@ -25,8 +25,7 @@ with_conditions <- function(expr, record = NULL, call = rlang::caller_env()) {
     python.builtin.Exception = function(error) {
       if (!is.null(held$condition)) rlang::cnd_signal(held$condition) # and its handler jumps again
       if (!is.null(record$jump)) rlang::cnd_signal(record$jump)
-      if (inherits(error, "tfdistr.errors.TfdistrError")) abort_as_in_python(error, call)
-      error <- record$error %||% error
+      if (!inherits(error, "tfdistr.errors.TfdistrError")) error <- record$error %||% error
       if (is_missing_package(error)) abort_without_packages(error, call)
       if (inherits(error, "tfdistr.errors.TfdistrError")) abort_as_in_python(error, call)
       rlang::cnd_signal(error)

@@ -41,16 +41,22 @@
 #' model <- function() {
 #'   keras_model_sequential() |>
 #'     layer_dense(1) |>
-#'     compile("sgd", "mse")
+#'     compile("adam", "mse")
 #' }
-#' folder <- tempfile()
-#' fit <- distributed_fit(
-#'   model, mtcars[c("wt", "qsec")], mtcars$mpg / 20,
-#'   batch_size = 8, epochs = 3, seed = 1, run_dir = folder, checkpoint_every = "epoch"
-#' )
-#' again <- replay(folder, 10, model, mtcars[c("wt", "qsec")], mtcars$mpg / 20)
+#' x <- mtcars[c("wt", "qsec")]
+#' y <- mtcars$mpg / 20
+#' folders <- c(tempfile(), tempfile())
+#' for (folder in folders) {
+#'   distributed_fit(
+#'     model, x, y,
+#'     batch_size = 8, epochs = 3, seed = 1, run_dir = folder, checkpoint_every = "epoch"
+#'   )
+#' }
+#' again <- replay(folders[[1]], 10, model, x, y)
 #' again
 #' again$rows
+#' bisect(folders[[1]], folders[[2]])
+#' verify(folders[[1]], model, x, y)
 #' @family functions to find out why
 #' @export
 replay <- function(run, step, model, x, y = NULL, ..., sample_weight = NULL, validation_data = NULL,
@@ -136,21 +142,7 @@ plot.tfdistr_replay <- function(x, ...) {
 #'   `reason`.
 #' @section Errors: `tfdistr_error_argument` if a run has no checkpoints, the runs have no step in common, or
 #'   a replay is not possible; see [replay()].
-#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
-#' library(keras3)
-#' model <- function() {
-#'   keras_model_sequential() |>
-#'     layer_dense(1) |>
-#'     compile("sgd", "mse")
-#' }
-#' folders <- c(tempfile(), tempfile())
-#' for (folder in folders) {
-#'   distributed_fit(
-#'     model, mtcars[c("wt", "qsec")], mtcars$mpg / 20,
-#'     batch_size = 8, epochs = 2, seed = 1, run_dir = folder, checkpoint_every = "epoch"
-#'   )
-#' }
-#' bisect(folders[[1]], folders[[2]])
+#' @inherit replay examples
 #' @family functions to find out why
 #' @export
 bisect <- function(run_a, run_b, model = NULL, x = NULL, y = NULL, ..., sample_weight = NULL,
@@ -201,19 +193,7 @@ print.tfdistr_bisection <- print.tfdistr_replay
 #'   the steps could not be made again.
 #' @section Errors: `tfdistr_error_argument` if the run has too few checkpoints, or one process cannot make
 #'   its steps again; see [replay()]. Other data and another model are findings.
-#' @examplesIf (interactive() || nzchar(Sys.getenv("NOT_CRAN"))) && requireNamespace("keras3", quietly = TRUE)
-#' library(keras3)
-#' model <- function() {
-#'   keras_model_sequential() |>
-#'     layer_dense(1) |>
-#'     compile("sgd", "mse")
-#' }
-#' folder <- tempfile()
-#' fit <- distributed_fit(
-#'   model, mtcars[c("wt", "qsec")], mtcars$mpg / 20,
-#'   batch_size = 8, epochs = 2, seed = 1, run_dir = folder, checkpoint_every = "epoch"
-#' )
-#' verify(folder, model, mtcars[c("wt", "qsec")], mtcars$mpg / 20)
+#' @inherit replay examples
 #' @family functions to find out why
 #' @export
 verify <- function(run, model, x, y = NULL, ..., sample_weight = NULL, validation_data = NULL,

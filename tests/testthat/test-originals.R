@@ -45,7 +45,7 @@ run_original <- function(text, configs, frame = parent.frame()) {
 test_that("a script with the options of TensorFlow trains on two workers", {
   run <- run_original(do.call(script_with, changed), cluster_env(tf_config(free_addresses())))
   undistributed <- script_with(
-    c(sprintf("tf$distribute$MultiWorkerMirroredStrategy(\n  %s\n)", options), "tf$distribute$get_strategy()"),
+    c(paste0("MultiWorkerMirroredStrategy(\n  ", options, "\n)"), "get_strategy()"),
     c("batch_size_per_worker <- 32L", "batch_size_per_worker <- 2L * 32L"),
     c("learning_rate_per_worker <- 0.02", "learning_rate_per_worker <- 2 * 0.02")
   )

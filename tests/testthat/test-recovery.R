@@ -9,7 +9,7 @@ dropout_model <- function() {
 inputs <- matrix(sin(1:240), ncol = 3)
 targets <- inputs[, 1] - inputs[, 2]
 
-# Notes a random number of R at the beginning of each epoch, and fails once at that of number 2, in the worker.
+# Notes a random number of R at the beginning of each epoch, and fails once at that of number 2.
 draws <- function(notes, failed) {
   force(notes)
   force(failed)

@@ -20,7 +20,7 @@ test_that("an unknown name, and an argument without a name, are refused", {
   refused(tfdistr_run("a.R", 2, "b"), "after `workers` must be named", "Write arguments = ...")
   refused(tfdistr_test(2, "b"), "after `workers` must be named", "Write hosts = ...")
   refused(tfdistr_kubernetes("a.R", 2, "b"), "after `workers` must be named", "Write arguments = ...")
-  refused(load_dataset("csv", "train", "a.csv"), "load_dataset() after `split` must be named", "Write data_dir")
+  refused(load_dataset("csv", "train", "a.csv"), "load_dataset() after `split` must be named")
   refused(multi_worker_mirrored_strategy(gradient_type = "a"), "`gradient_type`.", "Write gradient_dtype.")
 })
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tfdistr.errors import ArgumentError
-from tfdistr.r.values import check_pyarrow, refuse_class, refuse_encoding, refuse_missing
+from tfdistr.r.values import check_pyarrow, refuse_class
 
 
 @pytest.mark.parametrize(
@@ -29,20 +29,6 @@ def test_an_object_of_a_class_is_refused_with_its_conversion(classes, fix):
     assert caught.value.message == "`x$a` must hold numbers, logical values, text or a factor."
     assert caught.value.received == f"an object of class {classes[0]}"
     assert caught.value.fix == f"Convert it with {fix}."
-
-
-def test_missing_values_are_refused():
-    with pytest.raises(ArgumentError) as caught:
-        refuse_missing("y", 2, 5)
-    assert caught.value.message == "`y` must not have missing values."
-    assert caught.value.received == "2 missing of 5"
-
-
-def test_text_of_unknown_encoding_is_refused():
-    with pytest.raises(ArgumentError) as caught:
-        refuse_encoding("x", r"'caf\xe9'")
-    assert caught.value.message == "`x` must hold text whose encoding R knows."
-    assert caught.value.received == r"'caf\xe9', whose bytes are not text in its encoding"
 
 
 def test_objects_of_arrow_need_pyarrow(monkeypatch):
