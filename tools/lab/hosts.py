@@ -29,7 +29,7 @@ def missing() -> str | None:
     return netns.missing()
 
 
-class Hosts:
+class Hosts(netns.Namespaces):
     """Hosts "a", "b", ..., joined with this machine by a bridge, to which ``ssh`` leads.
 
     Args:
@@ -44,30 +44,17 @@ class Hosts:
         self, names: str, folder: Path, hidden: Mapping[str, Path] | None = None, own: Sequence[Path] = (),
         cores: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._namespaces = netns.Namespaces(f"tf{os.getpid() % 100000}", NET, names)
-        self._names = names
+        super().__init__(f"tf{os.getpid() % 100000}", NET, names)
         self._folder = folder
         self._hidden, self._cores = dict(hidden or {}), dict(cores or {})
         self._own = list(own)
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
         self.ssh = f"ssh -F {folder / 'ssh_config'}"
 
-    def address(self, name: str) -> str:
-        """The address of a host."""
-        return self._namespaces.address(name)
-
-    def namespace(self, name: str) -> str:
-        """Its network namespace, which is also the prefix of its interface here."""
-        return self._namespaces.of(name)
-
     def inside(self, name: str) -> list[str]:
         """The words before a command that runs on a host."""
         pid = str(self._servers[name].pid)
         return [*self._on_cores(name), "nsenter", "--target", pid, "--net", "--mount", "--uts"]
-
-    def limit(self, mbit: float) -> None:
-        """Limit the rate at which each host sends."""
-        self._namespaces.limit(mbit)
 
     def _on_cores(self, name: str) -> list[str]:
         return ["taskset", "--cpu-list", self._cores[name]] if name in self._cores else []
@@ -78,7 +65,7 @@ class Hosts:
             netns.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._folder / key))
         shutil.copy(self._folder / "user.pub", self._folder / "authorized_keys")
         Path("/run/sshd").mkdir(exist_ok=True)
-        self._namespaces.add(_BRIDGE)
+        self.add(_BRIDGE)
         config = []
         for name in self._names:
             self._serve(name)
@@ -95,7 +82,7 @@ class Hosts:
                 time.sleep(0.1)
 
     def _serve(self, name: str) -> None:
-        with self._namespaces.hosts(name).open("a") as known:
+        with self.hosts(name).open("a") as known:
             # By this name mpiexec tells the hosts where to find it.
             known.write(f"{_BRIDGE} {socket.gethostname()}\n")
         settings = self._folder / f"sshd_config_{name}"
@@ -111,26 +98,22 @@ class Hosts:
         mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(folder))} && " for folder in empty)
         call = f"echo {name} > /proc/sys/kernel/hostname"  # by this name Open MPI tells hosts apart
         line = f"{call} && {mounts}exec {serve}"
-        command = [*self._on_cores(name), "ip", "netns", "exec", self.namespace(name), "unshare", "--uts"]
+        command = [*self._on_cores(name), "ip", "netns", "exec", self.of(name), "unshare", "--uts"]
         self._servers[name] = subprocess.Popen(
             [*command, "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
 
     def cut(self, name: str) -> None:
         """Take a host from the network."""
-        netns.run("ip", "link", "set", self._namespaces.outside(name), "down")
+        netns.run("ip", "link", "set", self.outside(name), "down")
 
     def mend(self, name: str) -> None:
         """Bring it back."""
-        netns.run("ip", "link", "set", self._namespaces.outside(name), "up")
-
-    def isolate(self, name: str, isolated: bool = True) -> None:
-        """Keep a host from other isolated hosts; this machine and the host still reach each other."""
-        self._namespaces.isolate(name, isolated)
+        netns.run("ip", "link", "set", self.outside(name), "up")
 
     def end_all(self, name: str) -> None:
         """End what runs on a host, but for its ssh server, as if it were switched off."""
-        there = self._namespaces.pids(name)
+        there = self.pids(name)
         pids = [pid for line in self.processes() if (pid := int(line.split()[0])) in there]
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none is left to tell of another
             for pid in pids:
@@ -147,7 +130,7 @@ class Hosts:
 
     def _processes(self) -> list[str]:
         lines = []
-        for pid in [pid for name in self._names for pid in self._namespaces.pids(name)]:
+        for pid in [pid for name in self._names for pid in self.pids(name)]:
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
                 if command and "sshd" not in command.split()[0]:
@@ -160,7 +143,7 @@ class Hosts:
             server.kill()
             server.wait()
         folders = re.findall(r"/tmp/tfdistr-warm-\w+", " ".join(self.fork_servers()))
-        self._namespaces.remove()
+        self.remove()
         for folder in folders:  # a server that is killed leaves it
             shutil.rmtree(folder, ignore_errors=True)
 

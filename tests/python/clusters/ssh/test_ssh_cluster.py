@@ -64,7 +64,7 @@ sys.stdin.read()
 @contextlib.contextmanager
 def listening(net: hosts.Hosts, name: str, port: int) -> Iterator[None]:
     """A process on a host has a port."""
-    command = ["ip", "netns", "exec", net.namespace(name), sys.executable, "-c", LISTEN, str(port)]
+    command = ["ip", "netns", "exec", net.of(name), sys.executable, "-c", LISTEN, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"\n"
         yield
