@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -114,11 +113,7 @@ class Hosts(netns.Namespaces):
     def end_all(self, name: str) -> None:
         """End what runs on a host, but for its ssh server, as if it were switched off."""
         there = self.pids(name)
-        pids = [pid for line in self.processes() if (pid := int(line.split()[0])) in there]
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # none is left to tell of another
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        netns.kill(pid for line in self.processes() if (pid := int(line.split()[0])) in there)
 
     def processes(self) -> list[str]:
         """What runs on the hosts, but for their ssh servers, and fork servers, which serve other jobs."""

@@ -7,9 +7,10 @@ import errno
 import functools
 import os
 import shutil
+import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 #: So few addresses that what a killed test leaves does not take the way to other machines.
@@ -63,6 +64,15 @@ def missing() -> str | None:
     tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
     subprocess.run(["ip", "netns", "del", name], capture_output=True)
     return f"no network namespaces: {tried.stderr.strip()}" if tried.returncode else None
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Kill processes as if their machine were switched off: none is left to tell of another."""
+    pids = list(pids)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 class Namespaces:
@@ -130,9 +140,7 @@ class Namespaces:
     def remove(self) -> None:
         """Remove them, and what runs there."""
         for name in self._names:
-            for pid in self.pids(name):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+            kill(self.pids(name))
             subprocess.run(["ip", "link", "del", self.outside(name)], capture_output=True)
             subprocess.run(["ip", "netns", "del", self.of(name)], capture_output=True)
             shutil.rmtree(self.hosts(name).parent, ignore_errors=True)

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import netns
+
 from tfdistr.clusters.local.local_cluster import BY_MEMORY
 from tfdistr.network.ports import free_ports
 from tfdistr.utils.processes import end_with_parent, process_state
@@ -88,12 +90,7 @@ class Lab:
         daemon = self._daemons.pop(node)
         daemon.kill()
         daemon.wait()
-        # All of them at one moment: else the last ones would tell of the end of the first ones.
-        pids = self._pids_of(node)
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        netns.kill(self._pids_of(node))
 
     def states(self) -> dict[str, str]:
         """The state of each node."""
@@ -130,10 +127,7 @@ class Lab:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        for node in NODES:
-            for pid in self._pids_of(node):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        netns.kill(pid for node in NODES for pid in self._pids_of(node))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _daemon(self, program: str, *arguments: str, name: str = "") -> None:
