@@ -49,6 +49,8 @@ test_that("local_cluster() describes workers on this machine, and checks its arg
   expect_s3_class(cluster, c("tfdistr_local_cluster", "tfdistr_cluster"))
   expect_identical(cluster$env, list(A = "1", B = "two"))
   expect_named(local_cluster()$env, character())
+  defaults <- list(workers = 2L, follow = FALSE, start_timeout = 300, heartbeat_timeout = 30, warm = TRUE)
+  expect_identical(unclass(local_cluster())[names(defaults)], defaults)
   expect_identical(unname(unclass(cluster)[c("workers", "follow", "start_timeout")]), list(3L, TRUE, 60))
   expect_snapshot(cluster)
   expect_snapshot(local_cluster(1))
