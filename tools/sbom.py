@@ -9,7 +9,6 @@ has a reason for it. Where OSV cannot be reached, a line says so.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -64,53 +63,46 @@ def rounds(packages: list[tuple[str, str]]) -> list[dict[str, str]]:
     return found
 
 
-def audit(command: str, service: str, packages: dict[str, str], ignored: list[str]) -> bool | None:
+def audit(packages: dict[str, str], ignored: list[str]) -> bool | None:
     """Whether pip-audit finds nothing; it prints what it finds. None if the service cannot be reached."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-") as folder:
         listed, report = Path(folder, "requirements.txt"), Path(folder, "report.txt")
         listed.write_text("".join(f"{name}=={version}\n" for name, version in packages.items()))
         ended = subprocess.run(
-            [*shlex.split(command), "--progress-spinner", "off", "--strict", "--disable-pip", "--no-deps",
-             "--vulnerability-service", "osv", "--osv-url", service, "--output", str(report),
+            [*shlex.split(PIP_AUDIT), "--progress-spinner", "off", "--strict", "--disable-pip", "--no-deps",
+             "--vulnerability-service", "osv", "--osv-url", OSV, "--output", str(report),
              "--requirement", str(listed), *(word for name in ignored for word in ("--ignore-vuln", name))],
             cwd=ROOT, capture_output=True, text=True,
         )  # fmt: skip
         if report.exists():
             print(report.read_text(), end="")
             return ended.returncode == 0
-    if why := unreachable(service, *next(iter(packages.items()))):
-        print(f"Known vulnerabilities: NOT CHECKED, because {service} cannot be reached ({why}).")
+    if why := unreachable(*next(iter(packages.items()))):
+        print(f"Known vulnerabilities: NOT CHECKED, because {OSV} cannot be reached ({why}).")
         return None
     sys.exit(f"error: pip-audit has failed.\n{(ended.stdout + ended.stderr).rstrip()}")
 
 
-def unreachable(service: str, name: str, version: str) -> str | None:
+def unreachable(name: str, version: str) -> str | None:
     """Why the service does not answer a question about a package; None if it answers."""
     question = {"package": {"name": name, "ecosystem": "PyPI"}, "version": version}
     try:
-        with urllib.request.urlopen(service, json.dumps(question).encode(), timeout=_SECONDS):
+        with urllib.request.urlopen(OSV, json.dumps(question).encode(), timeout=_SECONDS):
             return None
     except OSError as error:
         return str(error)
 
 
-def main() -> int:
+def main(output: Path) -> int:
     """Write the bill, and check what it names."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("output", type=Path, help="the file to write")
-    parser.add_argument("--accepted", type=Path, default=ACCEPTED, help="the file with what is accepted")
-    parser.add_argument("--pip-audit", default=PIP_AUDIT, help="the command of pip-audit")
-    parser.add_argument("--service", default=OSV, help="the address of OSV")
-    given = parser.parse_args()
-    ignored = accepted(given.accepted)
+    ignored = accepted(ACCEPTED)
     bill = bill_of_materials()
-    given.output.write_text(json.dumps(bill, indent=2) + "\n")
+    output.write_text(json.dumps(bill, indent=2) + "\n")
     packages = [(each["name"], each["version"]) for each in bill["components"]]
-    print(f"{given.output}: {len(packages)} packages")
+    print(f"{output}: {len(packages)} packages")
     found: list[bool] = []
     for each in rounds(packages):
-        clean = audit(given.pip_audit, given.service, each, ignored)
+        clean = audit(each, ignored)
         if clean is None:
             return 0
         found.append(clean)
@@ -118,9 +110,9 @@ def main() -> int:
         return 0
     print("error: Locked dependencies have known vulnerabilities, see above.\n"
           "Fix: tools/uv.sh lock --upgrade-package NAME. If tfdistr is not affected, write the name of the "
-          f"vulnerability and the reason into {given.accepted}.", file=sys.stderr)  # fmt: skip
+          f"vulnerability and the reason into {ACCEPTED}.", file=sys.stderr)  # fmt: skip
     return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1])))
