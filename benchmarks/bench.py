@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+import data
 import fits
 import links
 import parameter_servers
@@ -28,6 +29,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "bfloat16": fits.bfloat16,
     "checkpoint": fits.checkpoint,
     "cores": fits.cores,
+    "data": data.compare,
     "clusters": links.carriers,
     "generators": fits.generators,
     "languages": fits.languages,
