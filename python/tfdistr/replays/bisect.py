@@ -165,12 +165,9 @@ def bisect(
         >>> tfdistr.bisect("run_a", "run_b").step is None
         True
     """
-    with open_kept(run_a) as a, open_kept(run_b) as b:
-        return bisect_kept(
-            a, b, model=model, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data,
-            callbacks=callbacks, model_b=model_b, x_b=x_b, y_b=y_b, callbacks_b=callbacks_b,
-            tolerance=tolerance,
-        )  # fmt: skip
+    given = dict(locals())
+    with open_kept(given.pop("run_a")) as a, open_kept(given.pop("run_b")) as b:
+        return bisect_kept(a, b, **given)
 
 
 def bisect_kept(

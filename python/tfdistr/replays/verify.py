@@ -171,12 +171,10 @@ def verify(
         >>> tfdistr.verify("my_run", model, tfdistr.load_dataset("digits")).agrees
         True
     """
-    with open_kept(run) as kept:
-        given = {
-            "model": model, "x": x, "y": y, "sample_weight": sample_weight,
-            "validation_data": validation_data, "callbacks": callbacks,
-        }  # fmt: skip
-        return verify_kept(RunAgain(kept, given), share=share, seed=seed, tolerance=tolerance)
+    given = dict(locals())
+    options = {name: given.pop(name) for name in ("share", "seed", "tolerance")}
+    with open_kept(given.pop("run")) as kept:
+        return verify_kept(RunAgain(kept, given), **options)
 
 
 def verify_kept(again: RunAgain, *, share: object, seed: object, tolerance: float | None) -> Verification:
