@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 from collections.abc import Callable, Sequence
@@ -15,10 +16,8 @@ from tfdistr.checkpoint.lock import lock_variable
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.clusters.backend import Backend, write_backend
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.errors import (
-    CheckpointError,
-)
-from tfdistr.jobs.caller import Caller, WorkerProgram
+from tfdistr.errors import CheckpointError
+from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.restarts import Attempts, ask_to_stop
@@ -50,52 +49,37 @@ def fit_on_cluster(
     stored: StoredRun | None = None,
 ) -> Outcome:
     """Start the workers of a cluster, wait for them, and collect the result."""
-    try:
-        with caller.workers(job, run_dir) as program:
-            return _fit(job, strategy, backend, caller, program, run_dir, stored)
-    finally:
-        Job.remove(run_dir)
-
-
-def _fit(
-    job: Job,
-    strategy: type[Strategy],
-    backend: Backend,
-    caller: Caller,
-    program: WorkerProgram,
-    run_dir: Path,
-    stored: StoredRun | None,
-) -> Outcome:
-    env = {**program.env, **lock_variable(run_dir)}
-    cluster = backend.cluster.for_job(env)
-    backend = replace(backend, cluster=strategy.processes(cluster))
-    recovery = job.recovery
-    summary = strategy.summary(caller.on_event)
-    job = attrs.evolve(job, communication=backend.communication)
-    complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
-    if complete is not None:
-        summary.recall(complete)
-        result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
-        return stored.note(result) if stored else result
-    job.save(run_dir, strategy.arguments(job))
-    write_job(job, run_dir, cluster.workers)
-    write_backend(backend, run_dir)
-    if stored:
-        stored.begin(summary)
-    preemption = _preemption(run_dir, saves=recovery.every is not None)
-    session = Session(job.callbacks, run_dir)
-
-    on_event = _events(summary, stored, preemption, session)
-    with preemption:
-        attempts = Attempts(job, backend, run_dir, on_event, preemption)
-        statuses = session.answer_during(lambda: attempts.run(program.command))
-        rows = _rows(statuses, attempts.backend)
-        result = _result(job, rows, cluster, summary, caller, run_dir)
-        result = _record_result(result, run_dir, stored)
-    if stored:
-        stored.end()  # a late SIGTERM must not kill this process before
-    preemption.pass_on()
-    return result
+    with contextlib.ExitStack() as ends:
+        ends.callback(Job.remove, run_dir)
+        program = ends.enter_context(caller.workers(job, run_dir))
+        env = {**program.env, **lock_variable(run_dir)}
+        cluster = backend.cluster.for_job(env)
+        backend = replace(backend, cluster=strategy.processes(cluster))
+        summary = strategy.summary(caller.on_event)
+        job = attrs.evolve(job, communication=backend.communication)
+        complete = result_of_run(run_dir, job.epochs) if job.recovery.resume else None
+        if complete is not None:
+            summary.recall(complete)
+            result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
+            return stored.note(result) if stored else result
+        job.save(run_dir, strategy.arguments(job))
+        write_job(job, run_dir, cluster.workers)
+        write_backend(backend, run_dir)
+        if stored:
+            stored.begin(summary)
+        preemption = _preemption(run_dir, saves=job.recovery.every is not None)
+        session = Session(job.callbacks, run_dir)
+        on_event = _events(summary, stored, preemption, session)
+        with preemption:
+            attempts = Attempts(job, backend, run_dir, on_event, preemption)
+            statuses = session.answer_during(lambda: attempts.run(program.command))
+            rows = _rows(statuses, attempts.backend)
+            result = _result(job, rows, cluster, summary, caller, run_dir)
+            result = _record_result(result, run_dir, stored)
+        if stored:
+            stored.end()  # a late SIGTERM must not kill this process before
+        preemption.pass_on()
+        return result
 
 
 def _preemption(run_dir: Path, *, saves: bool) -> Preemption:

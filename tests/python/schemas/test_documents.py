@@ -48,8 +48,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[tfdistr.FitResult, Pa
     }  # fmt: skip
     fit = run_fit(
         Caller(events.append), model=model, x=X, cluster=tfdistr.local_cluster(2, env={"TOKEN": SECRET}),
-        strategy="multi_worker_mirrored", run_dir=folder, checkpoint_every="epoch", resume=False,
-        failures=tfdistr.on_failure(), **arguments | {"y": Y},
+        strategy="multi_worker_mirrored", run_dir=folder, checkpoint_every="epoch", keep_checkpoints=2,
+        resume=False, failures=tfdistr.on_failure(), **arguments | {"y": Y},
     )  # fmt: skip
     return fit, folder, events
 
