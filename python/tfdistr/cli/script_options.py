@@ -46,20 +46,18 @@ def check_arguments(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def log_folder(log_dir: str, link: Path | None = None) -> Path:
+def make_log_folder(log_dir: str, link: Path) -> None:
     """Make a folder for logs, if it is not there, and a link to it."""
     folder = Path(log_dir).expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if link is not None:
-            link.symlink_to(folder, target_is_directory=True)
+        link.symlink_to(folder, target_is_directory=True)
     except OSError as error:
         raise ArgumentError(
             "`log_dir` must be a folder, or be free for one.",
             received=f"{folder}: {error.strerror}",
             fix="Name another folder.",
         ) from error
-    return folder
 
 
 def check_script(name: str, value: object) -> str:

@@ -315,11 +315,6 @@ def test_a_weight_that_is_used_long_after_it_was_no_number(
     assert "rows/embeddings is not after it: a callback may have set it." in again.cause.lines[0]
 
 
-def test_a_finite_step_has_no_cause(tmp_path: Path) -> None:
-    train(tmp_path / "run", of(keras.ops.tanh), epochs=1)
-    assert tfdistr.replay(tmp_path / "run", 3, of(keras.ops.tanh), X, Y).cause is None
-
-
 EXPLAIN = tfdistr.on_failure(nan="explain")
 
 
