@@ -21,7 +21,7 @@ from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.restarts import Attempts, ask_to_stop
-from tfdistr.jobs.result_files import builder, load_form, load_history, load_state, load_ways
+from tfdistr.jobs.result_files import builder, load_state, load_training
 from tfdistr.jobs.resume import note_result, result_of_run
 from tfdistr.jobs.run_dir import remove_temporary
 from tfdistr.jobs.summary import Summary
@@ -120,17 +120,18 @@ def _result(
     run_dir: Path,
 ) -> Outcome:
     """Return the result of a job whose processes have exited with the states ``rows``."""
-    workers = len(rows) if job.recovery.min_workers else cluster.workers
-    numbers = {**load_ways(run_dir), "workers": workers}
+    trained = load_training(run_dir)
+    numbers = {name: trained[name] for name in ("communication", "tuning", "differences", "xla")}
+    numbers["workers"] = len(rows) if job.recovery.min_workers else cluster.workers
     # Only an R function may be one that this process cannot call; else the caller's own model is the one.
     build = caller.build or (builder(run_dir) if isinstance(job.model, RFunction) else None)
     return Outcome(
-        history=load_history(run_dir),
+        history=trained["history"],
         params={**job.params, **comparison_of(job.model), **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
         trained=LazyModel(job.model, lambda: load_state(run_dir), build, settings=job.settings),
-        form=load_form(run_dir),
+        form=trained["form"],
     )
 
 

@@ -270,9 +270,10 @@ MODELS = [
 def test_the_layer_in_which_two_models_differ(
     one: Any, other: Any, reason: str, tensor: str, tmp_path: Path
 ) -> None:
+    weights = np.linspace(0.5, 1.5, len(X))
     for name, make in (("a", one), ("b", other)):
-        train(tmp_path / name, make, epochs=1)
-    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
+        train(tmp_path / name, make, epochs=1, sample_weight=weights)
+    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other, sample_weight=weights)
     assert (found.step, found.confirmed, found.reason) == (1, (True, True), reason)
     assert tensor in found.tensor
 
