@@ -102,7 +102,7 @@ def _public() -> dict[str, str]:
     """Return the module of each name that the block above imports: it is read, and not executed."""
     (block,) = [node for node in ast.parse(Path(__file__).read_text()).body if isinstance(node, ast.If)]
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {name.name: str(node.module).removeprefix("tfdistr.") for node in imports for name in node.names}
+    return {each.name: str(node.module).removeprefix("tfdistr.") for node in imports for each in node.names}
 
 
 _MODULES = _public()

@@ -171,14 +171,10 @@ class Workers:
             )
         if in_allocation():
             return slurm_cluster(workers=self.workers, workers_per_host=each, **common)
-        total = self.workers if self.workers_per_host is None else self._total()
+        total = self.workers
+        if self.workers_per_host is not None:  # this machine is the only host
+            total = workers_of_each_host(self.workers, self.workers_per_host, 1)
         return describe_local_cluster(total, warm=warm, **common)
-
-    def _total(self) -> int:
-        """The number of workers on this machine, the only host."""
-        workers_of_each_host(self.workers, self.workers_per_host, 1)
-        assert self.workers_per_host is not None
-        return self.workers_per_host
 
     def _hosts(self) -> Hosts | None:
         if self.hosts is not None and self.hostfile is not None:
