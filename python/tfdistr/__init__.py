@@ -7,6 +7,8 @@ TensorFlow and Keras: it chooses the kernels that TensorFlow loads.
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdistr.supported import check_python as _check_python
@@ -14,87 +16,13 @@ from tfdistr.supported import check_python as _check_python
 _check_python()
 
 from tfdistr._version import __version__ as __version__
-from tfdistr.clusters import CLUSTERS as _CLUSTERS
 from tfdistr.utils import warn as _warn  # noqa: F401  (warnings are passed on from now on)
 from tfdistr.utils.interrupts import import_whole
 from tfdistr.utils.tuning import choose_kernels as _choose_kernels
 
 _choose_kernels()
 
-_MODULES = {
-    "ArgumentError": "errors",
-    "BatchLossWarning": "errors",
-    "CheckpointError": "errors",
-    "ClusterConfig": "rendezvous.config",
-    "ClusterConfigError": "errors",
-    "ClusterPlan": "rendezvous.config",
-    "ClusterStartError": "errors",
-    "Comparison": "compare",
-    "DataShardError": "errors",
-    "Diagnosis": "diagnosis",
-    "FitResult": "jobs.result",
-    "JobMismatchError": "errors",
-    "JobStoppedError": "errors",
-    "LocalCluster": "clusters.local.local_cluster",
-    "MirroredStrategy": "strategies.mirrored",
-    "ModelParallelStrategy": "strategies.model_parallel",
-    "MultiWorkerMirroredStrategy": "strategies.multi_worker_mirrored",
-    "NotFiniteError": "errors",
-    "OneDeviceStrategy": "strategies.mirrored",
-    "Bisection": "replays.bisect",
-    "PartitionedEmbedding": "parameter_servers.embedding",
-    "RayCluster": "clusters.ray.ray_cluster",
-    "SlurmCluster": "clusters.slurm.slurm_cluster",
-    "SshCluster": "clusters.ssh.ssh_cluster",
-    "StepTimeoutError": "errors",
-    "Task": "rendezvous.config",
-    "TfdistrError": "errors",
-    "TfdistrWarning": "errors",
-    "Verification": "replays.verify",
-    "VersionError": "errors",
-    "WarmUp": "training.learning_rate",
-    "WorkerContext": "data.order.context",
-    "Replay": "replays.result",
-    "WorkerFailedError": "errors",
-    "auto_shard": "data.order.shard",
-    "average_loss": "strategies.custom_loop",
-    "bisect": "replays.bisect",
-    "chief_only": "strategies.callbacks",
-    "cluster_from_env": "rendezvous.config",
-    "compare_strategies": "compare",
-    "distribute": "strategies.custom_loop",
-    "distributed_fit": "fit",
-    "doctor": "diagnosis",
-    "gather": "strategies.exact.exchange",
-    "in_session": "training.in_session",
-    "is_chief": "strategies.rank",
-    "kubernetes_manifests": "cli.kubernetes.manifests",
-    "load_dataset": "data.datasets",
-    "make_strategy": "jobs.strategies",
-    "mirrored": "jobs.strategies.mirrored",
-    "model_parallel": "jobs.strategies.model_parallel",
-    "multi_worker_mirrored": "jobs.strategies.multi_worker_mirrored",
-    "num_workers": "strategies.rank",
-    "on_failure": "training.recovery_options",
-    "one_device": "jobs.strategies.mirrored",
-    "parameter_server": "jobs.strategies.parameter_server",
-    "per_worker": "training.per_worker",
-    "r_function": "r.functions",
-    "replay": "replays.replay",
-    "regularization_loss": "strategies.custom_loop",
-    "scaled_learning_rate": "training.per_worker",
-    "steps_per_epoch": "data.order.steps",
-    "stop_warm_workers": "fork_server.servers",
-    "tf_config": "rendezvous.config",
-    "verify": "replays.verify",
-    "worker_index": "strategies.rank",
-    **_CLUSTERS,
-}
-__all__ = list(_MODULES)
-#: Modules with public names of their own.
-_SUBMODULES = ("testing",)
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # all public names, for type checkers and for _public()
     from tfdistr import testing as testing
     from tfdistr.cli.kubernetes.manifests import kubernetes_manifests as kubernetes_manifests
     from tfdistr.clusters.local.local_cluster import LocalCluster as LocalCluster
@@ -168,6 +96,19 @@ if TYPE_CHECKING:
     from tfdistr.training.per_worker import per_worker as per_worker
     from tfdistr.training.per_worker import scaled_learning_rate as scaled_learning_rate
     from tfdistr.training.recovery_options import on_failure as on_failure
+
+
+def _public() -> dict[str, str]:
+    """Return the module of each name that the block above imports: it is read, and not executed."""
+    (block,) = [node for node in ast.parse(Path(__file__).read_text()).body if isinstance(node, ast.If)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {each.name: str(node.module).removeprefix("tfdistr.") for node in imports for each in node.names}
+
+
+_MODULES = _public()
+#: Modules with public names of their own.
+_SUBMODULES = [name for name, module in _MODULES.items() if module == "tfdistr"]
+__all__ = [name for name in _MODULES if name not in _SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tfdistr import _MODULES
 from tfdistr._version import __version__ as __version__
-from tfdistr.clusters import CLUSTERS
 from tfdistr.utils.interrupts import import_whole
 
 #: The names for the users of both languages.
@@ -16,8 +15,9 @@ _COMMON = (
     "ClusterPlan", "MultiWorkerMirroredStrategy", "auto_shard", "average_loss", "chief_only",
     "cluster_from_env", "distribute", "doctor", "gather", "in_session", "is_chief", "load_dataset",
     "make_strategy", "mirrored", "model_parallel", "multi_worker_mirrored", "num_workers", "on_failure",
-    "one_device", "parameter_server", "per_worker", "regularization_loss", "scaled_learning_rate",
-    "steps_per_epoch", "stop_warm_workers", "tf_config", "worker_index",
+    "one_device", "parameter_server", "per_worker", "ray_cluster", "regularization_loss",
+    "scaled_learning_rate", "slurm_cluster", "ssh_cluster", "steps_per_epoch", "stop_warm_workers",
+    "tf_config", "worker_index",
 )  # fmt: skip
 
 #: The module of each name. After ":" comes the name in that module, if it differs. The module documents it.
@@ -46,7 +46,6 @@ NAMES = {
     "refuse_unknown": "r.values",
     "with_placement": "jobs.strategies.model_parallel",
     # Clusters
-    **CLUSTERS,
     "parse_tf_config": "rendezvous.config",
     "local_cluster": "clusters.local.local_cluster:local_cluster_of_r",
     # distributed_fit()

@@ -12,7 +12,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,7 +217,7 @@ def _addresses(cluster: ClusterConfig, timeout: float) -> list[Row]:
         looks += [_peer(name, address, timeout) for name, address in tasks.items() if name != own]
         return list(await asyncio.gather(*looks))
 
-    return [*rows, *(row for found in _in_a_loop(look) for row in found)]
+    return [*rows, *(row for found in asyncio.run(look()) for row in found)]
 
 
 async def _own(name: str, address: str, tasks: Collection[str], timeout: float) -> list[Row]:
@@ -279,12 +279,6 @@ def _is_here(place: str) -> bool:
     return True
 
 
-def _in_a_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Return the result of a coroutine, even if an event loop runs in the caller's thread."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work()).result()
-
-
 def _hosts(
     hosts: Sequence[str],
     ssh: object,
@@ -302,8 +296,7 @@ def _hosts(
         answers = ask_hosts(
             check_hosts(hosts), ssh=words_of_ssh(ssh), timeout=timeout, env=os.environ, marker=marker, r=r
         )
-    found = findings(answers, versions_here(r), folder, sees_folder=marker is not None)
-    return found
+    return findings(answers, versions_here(r), folder, sees_folder=marker is not None)
 
 
 # --- What is installed

@@ -148,18 +148,16 @@ class WorkerFailedError(TfdistrError, RuntimeError):
         exit_code: int | None = None,
         traceback: str | None = None,
         log: str | None = None,
-        workers: Sequence[Any] = (),
-        received: object = None,
         fix: str | None = None,
     ) -> None:
-        super().__init__(message, received=received, fix=fix)
+        super().__init__(message, fix=fix)
         self.worker = worker
         self.host = host
         self.pid = pid
         self.exit_code = exit_code
         self.traceback = traceback
         self.log = log
-        self.workers: Sequence[Any] = list(workers)
+        self.workers: Sequence[Any] = []
 
 
 class TfdistrWarning(UserWarning):

@@ -325,9 +325,7 @@ def test_the_table():
     assert list(found.to_frame().columns) == ["check", "status", "found", "fix"]
 
 
-def test_the_command_says_it_with_its_status(monkeypatch, tmp_path, capsys):
-    for name in ("_packages", "_mpi", "_gpus", "_r"):
-        monkeypatch.setattr(diagnosis, name, lambda *_: [])
+def test_the_command_says_it_with_its_status(of_cluster, tmp_path, capsys):
     file = tmp_path / "tf_config.json"
     plan = tfdistr.tf_config(worker=[f"127.0.0.1:{port}" for port in free_ports(2)])
     file.write_text(plan[0].to_json())

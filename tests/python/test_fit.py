@@ -32,7 +32,7 @@ def model() -> keras.Model:
 
 
 CASES = re.findall(r'^    "(\w+)": lambda workers', (PROGRAMS / "joined.py").read_text(), re.MULTILINE)
-QUICK = ["arrays", "sample_weight", "mixed_data_frame", "function_of_batches", "per_worker_batch"]
+QUICK = ["sample_weight", "mixed_data_frame", "function_of_batches", "per_worker_batch"]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from refusals import assert_says
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -100,30 +99,23 @@ def test_rounding_is_known_by_the_traces():
 
 
 REFUSED = [
-    ({"workers": 2},
-     ["`workers` must have at least two different", "Received: workers=[2]",
-      "Pass workers=[1, 2], for example."]),
-    ({"workers": (1, 1.5)},
-     ["`workers` must be a whole number of at", "Received: 1.5", "Pass workers=1, for example."]),
-    ({"tolerance": -1e-6},
-     ["`tolerance` must be a number of at least", "Received: -1e-06",
-      "Pass tolerance=1e-6, or 0 for bitwise identical results."]),
-    ({"cluster": tfdistr.local_cluster(2), "run_dir": "x"},
-     ["A comparison of numbers of workers chooses", "Received: cluster, run_dir"]),
-    ({"strategy": "mirrored"}, ["A comparison of numbers of workers needs", "Received: strategy='mirrored'"]),
-    ({"batch_size": tfdistr.per_worker(8)},
-     ["Compared trainings must have the same", "Received: batch_size=per_worker(...)"]),
-    ({"virtual_workers": 1},
-     ["`virtual_workers` must be at least the", "Received: virtual_workers=1, 2 workers",
-      "Pass virtual_workers=2 or more, the same number in all runs to be"]),
+    ({"workers": 2}, "`workers` must have at least two different", "workers=[2]"),
+    ({"workers": (1, 1.5)}, "`workers` must be a whole number of at", "1.5"),
+    ({"tolerance": -1e-6}, "`tolerance` must be a number of at least", "-1e-06"),
+    ({"cluster": tfdistr.local_cluster(2), "run_dir": "x"}, "A comparison of numbers of workers chooses",
+     "cluster, run_dir"),
+    ({"strategy": "mirrored"}, "A comparison of numbers of workers needs", "strategy='mirrored'"),
+    ({"batch_size": tfdistr.per_worker(8)}, "Compared trainings must have", "batch_size=per_worker(...)"),
+    ({"virtual_workers": 1}, "`virtual_workers` must be at least the", "virtual_workers=1, 2 workers"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "said"), REFUSED)
-def test_what_is_refused(arguments, said):
+@pytest.mark.parametrize(("arguments", "rule", "received"), REFUSED)
+def test_what_is_refused(arguments, rule, received):
     with pytest.raises(ArgumentError) as caught:
         assert_same_fit(plain, X, Y, **arguments)
-    assert_says(caught.value, said)
+    assert caught.value.message.startswith(rule)
+    assert str(caught.value.received) == received
 
 
 def test_a_fit_is_no_model():

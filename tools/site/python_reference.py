@@ -53,14 +53,15 @@ def names(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def _public(package: Path) -> dict[str, str]:
-    """The public names, and the modules that define them: of tfdistr, and of its clusters."""
-    found = {}
-    for file, table in (("__init__.py", "_MODULES"), ("clusters/__init__.py", "CLUSTERS")):
-        for node in ast.parse((package / file).read_text()).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == table:
-                rows = zip(node.value.keys, node.value.values, strict=True)
-                found |= {key.value: value.value for key, value in rows if key is not None}
-    return found
+    """The public names, and the modules that define them."""
+    body = ast.parse((package / "__init__.py").read_text()).body
+    imports = [node for block in body if isinstance(block, ast.If) for node in block.body]
+    return {
+        name.name: node.module.removeprefix("tfdistr.")
+        for node in imports
+        for name in node.names
+        if name.name not in _SUBMODULES
+    }
 
 
 def _file(package: Path, module: str) -> Path:

@@ -50,53 +50,50 @@ _OF_TYPE: dict[str, dict[str, object]] = {
 }
 
 
-class _Env(argparse.Action):
-    """Collects NAME=VALUE, or NAME with the value that it has in this process."""
+class _Merges(argparse.Action):
+    """Collects variables."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
         option_string: str | None = None,
     ) -> None:  # fmt: skip
-        name, sign, value = str(values).partition("=")
-        if not name:
-            parser.error("--env takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1")
-        if not sign and name not in os.environ:
-            parser.error(f"--env {name} takes the value of this environment, which has no {name}")
-        _add(namespace, {name: value if sign else os.environ[name]})
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **values})
 
 
-class _EnvFile(argparse.Action):
-    """Collects the variables of a file. No error shows a value."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
-        option_string: str | None = None,
-    ) -> None:  # fmt: skip
-        try:
-            lines = Path(str(values)).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeError) as error:
-            parser.error(f"--env-file: {values} cannot be read ({getattr(error, 'strerror', 'no UTF-8')})")
-        found = {}
-        for number, line in enumerate(lines, 1):
-            name, sign, value = line.partition("=")
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
-            if not sign or not name.strip():
-                parser.error(f"--env-file: line {number} of {values} has another form than NAME=VALUE")
-            found[name.strip()] = value
-        _add(namespace, found)
+def _variable(text: str) -> dict[str, str]:
+    """Read NAME=VALUE, or NAME with the value that it has in this process."""
+    name, sign, value = text.partition("=")
+    if not name:
+        raise argparse.ArgumentTypeError("it takes NAME or NAME=VALUE, such as --env OMP_NUM_THREADS=1")
+    if not sign and name not in os.environ:
+        raise argparse.ArgumentTypeError(f"{name} takes the value of this environment, which has no {name}")
+    return {name: value if sign else os.environ[name]}
 
 
-def _add(namespace: argparse.Namespace, variables: dict[str, str]) -> None:
-    namespace.env = {**getattr(namespace, "env", {}), **variables}
+def _variables(path: str) -> dict[str, str]:
+    """Read the variables of a file. No error shows a value."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", "no UTF-8")
+        raise argparse.ArgumentTypeError(f"{path} cannot be read ({reason})") from error
+    found = {}
+    for number, line in enumerate(lines, 1):
+        name, sign, value = line.partition("=")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not sign or not name.strip():
+            raise argparse.ArgumentTypeError(f"line {number} of {path} has another form than NAME=VALUE")
+        found[name.strip()] = value
+    return found
 
 
 #: The two flags of a field with environment variables.
 ENV = {"flags": [
-    {"action": _Env, "metavar": "NAME[=VALUE]",
+    {"action": _Merges, "type": _variable, "metavar": "NAME[=VALUE]",
      "help": "an environment variable for the workers; repeat it. Other users can read a command line: for a "
              "secret, leave out the value, and it is that of this environment"},
-    {"name": "env_file", "action": _EnvFile, "metavar": "FILE",
+    {"name": "env_file", "action": _Merges, "type": _variables, "metavar": "FILE",
      "help": "a file with a line NAME=VALUE for each variable"},
 ]}  # fmt: skip
 

@@ -19,7 +19,6 @@ from tfdistr.utils.arguments import read_text
 from tfdistr.utils.describe import describe
 from tfdistr.utils.warn import WARNINGS
 
-_ADDRESSES = ("chief", "worker", "ps")
 #: The option with the addresses of each job.
 _HOSTS = {"chief": "chief_host", "worker": "worker_hosts", "ps": "ps_hosts"}
 _ENV = """\
@@ -88,10 +87,8 @@ def _add_server(commands: Commands) -> None:
     server.add_argument(
         "--cluster", metavar="FILE", help='a JSON file: TF_CONFIG, or its member "cluster" alone'
     )
-    for job in _ADDRESSES:
-        add_flag(
-            server, _HOSTS[job], dest=job, metavar="HOST:PORT,...", help=f"addresses of the job {job}",
-        )  # fmt: skip
+    for job, flag in _HOSTS.items():
+        add_flag(server, flag, dest=job, metavar="HOST:PORT,...", help=f"addresses of the job {job}")
     add_flag(
         server, "start_timeout", type=float, default=3600.0, metavar="SECONDS",
         help="how long to wait for the chief to come (default: %(default)g)",
@@ -146,9 +143,8 @@ def _serve(parsed: argparse.Namespace) -> int:
     from tfdistr.parameter_servers.server_process import offer_feed_late
     from tfdistr.servers.server_task import serve
 
-    config = server_config(
-        parsed.type, parsed.index, parsed.cluster, {job: getattr(parsed, job) for job in _ADDRESSES}
-    )
+    hosts = {job: getattr(parsed, job) for job in _HOSTS}
+    config = server_config(parsed.type, parsed.index, parsed.cluster, hosts)
 
     def say() -> None:
         print(f"{config.task} of the cluster serves at {config.address}", flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from tfdistr.checkpoint.preemption import Preemption
-from tfdistr.cli.script_options import Script, log_folder
+from tfdistr.cli.script_options import Script, make_log_folder
 from tfdistr.cli.script_worker import RSCRIPT
 from tfdistr.clusters.backend import Backend, write_backend
 from tfdistr.clusters.cluster import Cluster
@@ -45,7 +45,7 @@ def run_script(script: Script, on_event: OnEvent) -> list[WorkerStatus]:
     with open_run_dir(script.run_dir, cluster) as run_dir:
         try:
             if script.log_dir is not None:
-                log_folder(script.log_dir, link=log_path(run_dir, 0).parent)
+                make_log_folder(script.log_dir, link=log_path(run_dir, 0).parent)
             write_backend(backend, run_dir)
             statuses = _with_restarts(script, backend, run_dir, on_event)
         except BaseException:

@@ -46,20 +46,18 @@ def check_arguments(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def log_folder(log_dir: str, link: Path | None = None) -> Path:
+def make_log_folder(log_dir: str, link: Path) -> None:
     """Make a folder for logs, if it is not there, and a link to it."""
     folder = Path(log_dir).expanduser().absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if link is not None:
-            link.symlink_to(folder, target_is_directory=True)
+        link.symlink_to(folder, target_is_directory=True)
     except OSError as error:
         raise ArgumentError(
             "`log_dir` must be a folder, or be free for one.",
             received=f"{folder}: {error.strerror}",
             fix="Name another folder.",
         ) from error
-    return folder
 
 
 def check_script(name: str, value: object) -> str:
@@ -173,14 +171,10 @@ class Workers:
             )
         if in_allocation():
             return slurm_cluster(workers=self.workers, workers_per_host=each, **common)
-        total = self.workers if self.workers_per_host is None else self._total()
+        total = self.workers
+        if self.workers_per_host is not None:  # this machine is the only host
+            total = workers_of_each_host(self.workers, self.workers_per_host, 1)
         return describe_local_cluster(total, warm=warm, **common)
-
-    def _total(self) -> int:
-        """The number of workers on this machine, the only host."""
-        workers_of_each_host(self.workers, self.workers_per_host, 1)
-        assert self.workers_per_host is not None
-        return self.workers_per_host
 
     def _hosts(self) -> Hosts | None:
         if self.hosts is not None and self.hostfile is not None:

@@ -200,7 +200,9 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> object:
     """Return the outputs that the workers wrote; the paths of their files in ``folder``, if there is one."""
     found = files_of(written)
     if folder is None:
-        return in_structure(written, [_concatenated(files) for files in found])
+        return in_structure(
+            written, [np.concatenate([np.load(file, mmap_mode="r") for file in files]) for files in found]
+        )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if as_parquet:
         return write_parquet(written, folder)
@@ -212,14 +214,3 @@ def _collect(written: Path, folder: Path | None, as_parquet: bool) -> object:
             shutil.move(file, place)
         moved.append(places)
     return in_structure(written, moved)
-
-
-def _concatenated(files: list[Path]) -> np.ndarray:
-    """Return the concatenated arrays of several files."""
-    parts = [np.load(file, mmap_mode="r") for file in files]
-    joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
-    at = 0
-    for part in parts:
-        joined[at : at + len(part)] = part
-        at += len(part)
-    return joined

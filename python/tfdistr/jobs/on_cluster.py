@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 from collections.abc import Callable, Sequence
@@ -15,14 +16,12 @@ from tfdistr.checkpoint.lock import lock_variable
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.clusters.backend import Backend, write_backend
 from tfdistr.clusters.cluster import Cluster
-from tfdistr.errors import (
-    CheckpointError,
-)
-from tfdistr.jobs.caller import Caller, WorkerProgram
+from tfdistr.errors import CheckpointError
+from tfdistr.jobs.caller import Caller
 from tfdistr.jobs.documents import write_job
 from tfdistr.jobs.outcome import Outcome
 from tfdistr.jobs.restarts import Attempts, ask_to_stop
-from tfdistr.jobs.result_files import builder, load_form, load_history, load_state, load_ways
+from tfdistr.jobs.result_files import builder, load_state, load_training
 from tfdistr.jobs.resume import note_result, result_of_run
 from tfdistr.jobs.run_dir import remove_temporary
 from tfdistr.jobs.summary import Summary
@@ -50,52 +49,37 @@ def fit_on_cluster(
     stored: StoredRun | None = None,
 ) -> Outcome:
     """Start the workers of a cluster, wait for them, and collect the result."""
-    try:
-        with caller.workers(job, run_dir) as program:
-            return _fit(job, strategy, backend, caller, program, run_dir, stored)
-    finally:
-        Job.remove(run_dir)
-
-
-def _fit(
-    job: Job,
-    strategy: type[Strategy],
-    backend: Backend,
-    caller: Caller,
-    program: WorkerProgram,
-    run_dir: Path,
-    stored: StoredRun | None,
-) -> Outcome:
-    env = {**program.env, **lock_variable(run_dir)}
-    cluster = backend.cluster.for_job(env)
-    backend = replace(backend, cluster=strategy.processes(cluster))
-    recovery = job.recovery
-    summary = strategy.summary(caller.on_event)
-    job = attrs.evolve(job, communication=backend.communication)
-    complete = result_of_run(run_dir, job.epochs) if recovery.resume else None
-    if complete is not None:
-        summary.recall(complete)
-        result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
-        return stored.note(result) if stored else result
-    job.save(run_dir, strategy.arguments(job))
-    write_job(job, run_dir, cluster.workers)
-    write_backend(backend, run_dir)
-    if stored:
-        stored.begin(summary)
-    preemption = _preemption(run_dir, saves=recovery.every is not None)
-    session = Session(job.callbacks, run_dir)
-
-    on_event = _events(summary, stored, preemption, session)
-    with preemption:
-        attempts = Attempts(job, backend, run_dir, on_event, preemption)
-        statuses = session.answer_during(lambda: attempts.run(program.command))
-        rows = _rows(statuses, attempts.backend)
-        result = _result(job, rows, cluster, summary, caller, run_dir)
-        result = _record_result(result, run_dir, stored)
-    if stored:
-        stored.end()  # a late SIGTERM must not kill this process before
-    preemption.pass_on()
-    return result
+    with contextlib.ExitStack() as ends:
+        ends.callback(Job.remove, run_dir)
+        program = ends.enter_context(caller.workers(job, run_dir))
+        env = {**program.env, **lock_variable(run_dir)}
+        cluster = backend.cluster.for_job(env)
+        backend = replace(backend, cluster=strategy.processes(cluster))
+        summary = strategy.summary(caller.on_event)
+        job = attrs.evolve(job, communication=backend.communication)
+        complete = result_of_run(run_dir, job.epochs) if job.recovery.resume else None
+        if complete is not None:
+            summary.recall(complete)
+            result = _result(job, complete["workers"], cluster, summary, caller, run_dir)
+            return stored.note(result) if stored else result
+        job.save(run_dir, strategy.arguments(job))
+        write_job(job, run_dir, cluster.workers)
+        write_backend(backend, run_dir)
+        if stored:
+            stored.begin(summary)
+        preemption = _preemption(run_dir, saves=job.recovery.every is not None)
+        session = Session(job.callbacks, run_dir)
+        on_event = _events(summary, stored, preemption, session)
+        with preemption:
+            attempts = Attempts(job, backend, run_dir, on_event, preemption)
+            statuses = session.answer_during(lambda: attempts.run(program.command))
+            rows = _rows(statuses, attempts.backend)
+            result = _result(job, rows, cluster, summary, caller, run_dir)
+            result = _record_result(result, run_dir, stored)
+        if stored:
+            stored.end()  # a late SIGTERM must not kill this process before
+        preemption.pass_on()
+        return result
 
 
 def _preemption(run_dir: Path, *, saves: bool) -> Preemption:
@@ -136,17 +120,18 @@ def _result(
     run_dir: Path,
 ) -> Outcome:
     """Return the result of a job whose processes have exited with the states ``rows``."""
-    workers = len(rows) if job.recovery.min_workers else cluster.workers
-    numbers = {**load_ways(run_dir), "workers": workers}
+    trained = load_training(run_dir)
+    numbers = {name: trained[name] for name in ("communication", "tuning", "differences", "xla")}
+    numbers["workers"] = len(rows) if job.recovery.min_workers else cluster.workers
     # Only an R function may be one that this process cannot call; else the caller's own model is the one.
     build = caller.build or (builder(run_dir) if isinstance(job.model, RFunction) else None)
     return Outcome(
-        history=load_history(run_dir),
+        history=trained["history"],
         params={**job.params, **comparison_of(job.model), **numbers, **summary.params(job, cluster)},
         workers=[summary.row(row) for row in rows],
         run_dir=str(run_dir),
         trained=LazyModel(job.model, lambda: load_state(run_dir), build, settings=job.settings),
-        form=load_form(run_dir),
+        form=trained["form"],
     )
 
 

@@ -48,21 +48,11 @@ def save_training(training: Training, run_dir: Path) -> None:
     write_document(run_dir / _SUMMARY, {"schema": schema_id("training"), **summary})
 
 
-def load_history(run_dir: Path) -> dict[str, list[object]]:
-    """Read the history that ``save_training`` wrote."""
-    history: dict[str, list[Any]] = _summary(run_dir)["history"]
-    return history
-
-
-def load_ways(run_dir: Path) -> dict[str, object]:
-    """Read how the chief has trained, as ``save_training`` wrote it, for the ``params`` of the result."""
-    summary = _summary(run_dir)
-    return {name: summary[name] for name in ("communication", "tuning", "differences", "xla")}
-
-
-def load_form(run_dir: Path) -> Form:
-    """Read the form of the data, as ``save_training`` wrote it."""
-    return Form.from_dict(_summary(run_dir)["form"])
+def load_training(run_dir: Path) -> dict[str, Any]:
+    """Read what ``save_training`` wrote, without the model: the history, how the chief has trained, ..."""
+    with open_own(run_dir / _SUMMARY) as file:
+        summary: dict[str, Any] = read("training", file.read())
+    return {**summary, "form": Form.from_dict(summary["form"])}
 
 
 def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
@@ -82,7 +72,7 @@ def builder(run_dir: Path) -> Callable[[], keras.Model] | None:
 
 def load_state(run_dir: Path) -> ModelState:
     """Read the state of the trained model, as ``save_training`` wrote it."""
-    path, digest = run_dir / _STATE, _summary(run_dir)["model"]
+    path, digest = run_dir / _STATE, load_training(run_dir)["model"]
     with open_own(path) as file:
         if _digest(file) != digest:
             raise _damaged(path, "its SHA-256 is not the one in training.json")
@@ -104,9 +94,3 @@ def _damaged(path: Path, reason: str) -> CheckpointError:
 
 def _digest(file: IO[bytes]) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-
-
-def _summary(run_dir: Path) -> dict[str, Any]:
-    with open_own(run_dir / _SUMMARY) as file:
-        summary: dict[str, Any] = read("training", file.read())
-    return summary

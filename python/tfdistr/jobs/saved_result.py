@@ -95,6 +95,5 @@ def from_bytes(content: bytes, build: Callable[[], keras.Model] | None = None) -
             received=f"the format {written['format']}, written by tfdistr {written['tfdistr']}",
             fix='Read it with that version, and save its model: fit.save_model("model.keras").',
         )
-    settings = saved.pop("settings", None)  # results that were saved before have none
-    trained = LazyModel(saved.pop("recipe"), lambda: state, build, settings=settings)
+    trained = LazyModel(saved.pop("recipe"), lambda: state, build, settings=saved.pop("settings"))
     return FitResult(**saved, trained=trained)

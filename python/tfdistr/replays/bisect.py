@@ -165,12 +165,9 @@ def bisect(
         >>> tfdistr.bisect("run_a", "run_b").step is None
         True
     """
-    with open_kept(run_a) as a, open_kept(run_b) as b:
-        return bisect_kept(
-            a, b, model=model, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data,
-            callbacks=callbacks, model_b=model_b, x_b=x_b, y_b=y_b, callbacks_b=callbacks_b,
-            tolerance=tolerance,
-        )  # fmt: skip
+    given = dict(locals())
+    with open_kept(given.pop("run_a")) as a, open_kept(given.pop("run_b")) as b:
+        return bisect_kept(a, b, **given)
 
 
 def bisect_kept(
@@ -206,7 +203,7 @@ def bisect_kept(
     step = common[-1] if shown is None else shown  # weights may differ though no number shows it
     by = difference(a.trace.steps[step], b.trace.steps[step])
     known = Bisection((a.place, b.place), step, len(common), allowed, by, _differences(a, b, step))
-    by_numbers = _by_numbers(a, b, known)
+    by_numbers = _by_numbers(a, b, known, step)
     if model is None or by_numbers == "workers":  # a known difference needs no replay
         return replace(known, reason=by_numbers)
     if x_b is None and y_b is None:
@@ -216,27 +213,26 @@ def bisect_kept(
         "model": model_b or model, "x": x if x_b is None else x_b, "y": y_b,
         "callbacks": callbacks if callbacks_b is None else callbacks_b, **again,
     }, on_seed)  # fmt: skip
-    found = _compared(known, one, other)
+    found = _compared(known, step, one, other)
     if shown is None and found.tensor is None:
         return agreeing
     if found.reason != "weights" or found.confirmed != (True, True):
         return found
-    return _earlier(found, one, other)
+    return _earlier(found, step, one, other)
 
 
-def _earlier(found: Bisection, a: RunAgain, b: RunAgain) -> Bisection:
+def _earlier(found: Bisection, last: int, a: RunAgain, b: RunAgain) -> Bisection:
     """Find the step after which weights differ, which the numbers of its trace may not show, by halving."""
     first = max(_first_kept(a.kept), _first_kept(b.kept))
-    assert found.step is not None
 
     def weights_differ(step: int) -> bool:
         return not same_weights(a.replay(step), b.replay(step), found.tolerance)
 
-    if first >= found.step:
+    if first >= last:
         return found
-    apart = first_that(weights_differ, first, found.step)
+    apart = first_that(weights_differ, first, last)
     for step in dict.fromkeys((max(first, apart - 1), apart)):
-        made = _compared(replace(found, step=step), a, b)
+        made = _compared(found, step, a, b)
         if made.tensor is not None:
             return made
     return found
@@ -252,11 +248,11 @@ def _first_kept(run: KeptRun) -> int:
 
 def _with_changed_weight(found: Bisection, run: RunAgain, made: Replay) -> Bisection:
     """Name the weight that was changed, if the step that does not repeat has a checkpoint after it."""
-    assert found.step is not None
-    kept = run.kept.checkpoints.before(found.step + 1)
-    if found.step + 1 not in run.kept.trace.steps or kept is None or kept.total != found.step:
+    following = made.step + 1
+    kept = run.kept.checkpoints.before(following)
+    if following not in run.kept.trace.steps or kept is None or kept.total != made.step:
         return found
-    part = most_changed(made.weights_after, run.replay(found.step + 1).weights_before)
+    part = most_changed(made.weights_after, run.replay(following).weights_before)
     return replace(found, tensor=part.name, by=part.by) if part.by else found
 
 
@@ -287,10 +283,9 @@ def _settings(found: Bisection) -> list[str]:
     return [name for name in names if name not in _NOT_SETTINGS]
 
 
-def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
+def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection, step: int) -> str:
     """Return the likely reason, from the traces alone."""
-    assert found.step is not None
-    one, other = (run.trace.steps[found.step] for run in (a, b))
+    one, other = (run.trace.steps[step] for run in (a, b))
     if _settings(found):
         return "settings"
     if {"data", "examples"} & found.differences.keys():
@@ -300,21 +295,20 @@ def _by_numbers(a: KeptRun, b: KeptRun, found: Bisection) -> str:
     if one.rates != other.rates:
         return "learning rate"
     if relative(one.loss, other.loss) > found.tolerance:
-        first = found.step == min(set(a.trace.steps) & set(b.trace.steps))
+        first = step == min(set(a.trace.steps) & set(b.trace.steps))
         return "weights" if first else "update"
     return "gradients"
 
 
-def _compared(found: Bisection, a: RunAgain, b: RunAgain) -> Bisection:
-    """Add what replays of the step show."""
-    assert found.step is not None
-    one, other = step_again(a, found.step), step_again(b, found.step)
+def _compared(found: Bisection, step: int, a: RunAgain, b: RunAgain) -> Bisection:
+    """Add what replays of a step show."""
+    one, other = step_again(a, step), step_again(b, step)
     allowed = max(found.tolerance, 0.0 if a.kept.exactly and b.kept.exactly else ROUNDING)
     confirmed = (one.replay.difference <= allowed, other.replay.difference <= allowed)
     part = next((part for part in parts(one, other) if part.by > found.tolerance), Part("", "", 0.0))
     indices = [one.replay.rows[row]["index"] for row in part.rows or []]
     found = replace(
-        found, confirmed=confirmed, tensor=part.name or None, by=part.by, rows=part.rows,
+        found, step=step, confirmed=confirmed, tensor=part.name or None, by=part.by, rows=part.rows,
         indices=None if None in indices or not indices else indices,
     )  # fmt: skip
     if _settings(found):
@@ -335,13 +329,12 @@ def _compared(found: Bisection, a: RunAgain, b: RunAgain) -> Bisection:
 
 def _unrepeated(run: RunAgain, found: Bisection, made: StepAgain, allowed: float) -> str:
     """Return the likely reason if a run does not repeat: what differs first in its own step."""
-    assert found.step is not None
-    traced, again = run.kept.trace.steps[found.step], made.traced
+    traced, again = run.kept.trace.steps[made.replay.step], made.traced
     if "kernels" in found.differences:
         return "kernel"
     if of_numbers(traced.rates, again.rates) > allowed:
         return "learning rate"
-    if not _repeats_later(run, found.step, allowed):
+    if not _repeats_later(run, made.replay.step, allowed):
         return "code"
     return "weights" if relative(traced.loss, again.loss) > allowed else "gradients"
 

@@ -93,11 +93,9 @@ def replay(
         >>> len(again.rows)
         32
     """
-    with open_kept(run) as kept:
-        given = {
-            "model": model, "x": x, "y": y, "sample_weight": sample_weight,
-            "validation_data": validation_data, "callbacks": callbacks,
-        }  # fmt: skip
+    given = dict(locals())
+    step = given.pop("step")
+    with open_kept(given.pop("run")) as kept:
         return replay_step(RunAgain(kept, given), step)
 
 
@@ -159,7 +157,16 @@ def replay_step(run: RunAgain, step: int | str) -> Replay:
     of_weights = found.cause is not None and found.cause.where == "weights"
     if step != "nan" or not of_weights or number == first:
         return found
-    return run.replay(first_that(lambda step: run.replay(step).cause is not None, first, number - 1))
+
+    def is_odd(earlier: int) -> bool:
+        nonlocal found
+        made = run.replay(earlier)
+        if made.cause is not None:
+            found = made
+        return found is made
+
+    number = first_that(is_odd, first, number - 1)
+    return found if found.step == number else run.replay(number)
 
 
 def _warn_of_difference(run: KeptRun, made: Rerun) -> None:

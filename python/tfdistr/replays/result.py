@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdistr.utils.arguments import check_choice
 from tfdistr.utils.packages import data_frame, figure
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ class Replay:
         Raises:
             ArgumentError: There is no such table, or pandas is not installed.
         """
-        from tfdistr.utils.arguments import check_choice
-
         rows: Table = getattr(self, check_choice("table", table, TABLES))
         frame: pandas.DataFrame = data_frame(rows, list(rows[0]) if rows else [])
         return frame

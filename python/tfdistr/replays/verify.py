@@ -21,7 +21,7 @@ from tfdistr.replays.kept_run import KeptRun, open_kept
 from tfdistr.replays.replay import OTHER_MODEL, RunAgain
 from tfdistr.replays.rerun import Rerun
 from tfdistr.strategies.virtual.rounding import describe_kernels
-from tfdistr.utils.arguments import check_fraction, check_optional_int
+from tfdistr.utils.arguments import as_number, check_fraction, check_optional_int
 
 if TYPE_CHECKING:
     import keras
@@ -171,12 +171,10 @@ def verify(
         >>> tfdistr.verify("my_run", model, tfdistr.load_dataset("digits")).agrees
         True
     """
-    with open_kept(run) as kept:
-        given = {
-            "model": model, "x": x, "y": y, "sample_weight": sample_weight,
-            "validation_data": validation_data, "callbacks": callbacks,
-        }  # fmt: skip
-        return verify_kept(RunAgain(kept, given), share=share, seed=seed, tolerance=tolerance)
+    given = dict(locals())
+    options = {name: given.pop(name) for name in ("share", "seed", "tolerance")}
+    with open_kept(given.pop("run")) as kept:
+        return verify_kept(RunAgain(kept, given), **options)
 
 
 def verify_kept(again: RunAgain, *, share: object, seed: object, tolerance: float | None) -> Verification:
@@ -212,11 +210,12 @@ def verify_kept(again: RunAgain, *, share: object, seed: object, tolerance: floa
 
 
 def _share(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
-        return float(value)
-    raise ArgumentError(
-        "`share` must be a number above 0 and up to 1.", received=repr(value), fix="Pass share=0.1."
-    )
+    share = as_number(value)
+    if not 0 < share <= 1:
+        raise ArgumentError(
+            "`share` must be a number above 0 and up to 1.", received=repr(value), fix="Pass share=0.1."
+        )
+    return share
 
 
 def _allowed(run: KeptRun, tolerance: float | None) -> float:

@@ -11,7 +11,6 @@ import kubernetes_validate
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from refusals import assert_says
 
 import tfdistr
 from tfdistr import kubernetes_manifests
@@ -189,51 +188,33 @@ def test_the_name_of_the_objects(path: str, name: str) -> None:
     assert label_of(path) == name
 
 
-ERRORS: list[tuple[dict[str, Any], list[str]]] = [
-    ({"name": "Digits"},
-     ["`name` must be a name of Kubernetes:", "Received: a text ('Digits')",
-      'Fix: Pass name="digits", for example.']),
-    ({"volume": "-a", "run_dir": "a"},
-     ["`volume` must be a name of Kubernetes:", "Received: a text ('-a')",
-      'Fix: Pass volume="digits", for example.']),
-    ({"memory": "8 GB"},
-     ["`memory` must be an amount of Kubernetes:", "Received: a text ('8 GB')",
-      'Fix: Pass memory="8Gi", for example.']),
-    ({"image": "my image"},
-     ["`image` must be the name of an image", "Received: a text ('my image')",
-      f'Fix: Pass image="registry.example.org/tfdistr:{tfdistr.__version__}", for example.']),
-    ({"volume": "claim", "run_dir": "/runs"},
-     ["`run_dir` must be a folder in the volume:", "Received: a text ('/runs')",
-      'Fix: Pass run_dir="runs/digits", for example.']),
-    ({"run_dir": "runs"},
-     ["`volume` and `run_dir` belong together:", "Received: volume=None and run_dir='runs'"]),
-    ({"env": {"a b": "1"}}, ["A name in `env` must be one that", "Received: a b"]),
-    ({"secret_env": ["A=secret"]},
-     ["A name in `secret_env` must be one of an", "Received: a text ('A=...')"]),
-    ({"secret_env": {"A": "secret"}},
-     ["`secret_env` must be a list of names of", "Received: a value of type dict",
-      'Fix: Pass secret_env=["WANDB_API_KEY"], for example.']),
-    ({"secret_env": ["NOT_SET"]},
-     ["`secret_env` takes the value of NOT_SET", "Received: an environment without NOT_SET"]),
-    ({"secret_env": ["OF_OTHER_BYTES"]},
-     ["`secret_env` takes text: the value of", "Received: a value with other bytes"]),
-    ({"env": {"PATH": "secret"}, "secret_env": ["PATH"]},
-     ["A variable must be in `env` or in", "Received: PATH in both"]),
-    ({"gpus_per_worker": 2},
-     ["Each of several workers trains on one GPU.", "Received: gpus_per_worker=2 and workers=2"]),
-    ({"script": "train.py", "in_image": True},
-     ["A script of the image must be named by its", "Received: a text ('train.py')"]),
-]  # fmt: skip
+ERRORS: list[tuple[dict[str, Any], str, str]] = [
+    ({"name": "Digits"}, "`name` must be a name of Kubernetes:", "a text ('Digits')"),
+    ({"volume": "-a", "run_dir": "a"}, "`volume` must be a name of Kubernetes:", "a text ('-a')"),
+    ({"memory": "8 GB"}, "`memory` must be an amount of Kubernetes:", "a text ('8 GB')"),
+    ({"image": "my image"}, "`image` must be the name of an image", "a text ('my image')"),
+    ({"volume": "claim", "run_dir": "/runs"}, "`run_dir` must be a folder in the", "a text ('/runs')"),
+    ({"run_dir": "runs"}, "`volume` and `run_dir` belong together:", "volume=None and run_dir='runs'"),
+    ({"env": {"a b": "1"}}, "A name in `env` must be one that", "a b"),
+    ({"secret_env": ["A=secret"]}, "A name in `secret_env` must be one", "a text ('A=...')"),
+    ({"secret_env": {"A": "secret"}}, "`secret_env` must be a list of names of", "a value of type dict"),
+    ({"secret_env": ["NOT_SET"]}, "`secret_env` takes the value of", "an environment without NOT_SET"),
+    ({"secret_env": ["OF_OTHER_BYTES"]}, "`secret_env` takes text:", "a value with other bytes"),
+    ({"env": {"PATH": "secret"}, "secret_env": ["PATH"]}, "A variable must be in `env` or", "PATH in both"),
+    ({"gpus_per_worker": 2}, "Each of several workers trains on one", "gpus_per_worker=2 and workers=2"),
+    ({"script": "train.py", "in_image": True}, "A script of the image must be", "a text ('train.py')"),
+]
 
 
-@pytest.mark.parametrize(("options", "said"), ERRORS)
+@pytest.mark.parametrize(("options", "rule", "received"), ERRORS)
 def test_what_is_refused(
-    script: str, options: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+    script: str, options: dict[str, Any], rule: str, received: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_OTHER_BYTES", os.fsdecode(b"\xff"))
     with pytest.raises(tfdistr.ArgumentError) as caught:
         kubernetes_manifests(**{"script": script} | options)
-    assert_says(caught.value, said)
+    assert caught.value.message.startswith(rule)
+    assert caught.value.received == received
 
 
 def test_a_script_that_no_config_map_holds(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """`tfdistr run`: a script as workers, its output, its end, and what ends it."""
 
 import json
-import os
 import re
 import signal
+import tempfile
 import time
 
 import pytest
 from scripts import losses, train, wait_for_workers
 from slow import mostly_slow
+
+from tfdistr.cli.main import run
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -157,42 +159,20 @@ def test_run_dir_and_log_dir(start, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["run"],
-            "`tfdistr run` needs a script.\nReceived: no script\nFix: Write: tfdistr run -n 4 train.py",
-        ),
-        (
-            ["run", "train.sh"],
-            "The script must be a file of Python (.py) or R (.R).\nReceived: 'train.sh'\n"
-            "Fix: Name it like train.py or train.R.",
-        ),
-        (["run", "--log-dir", "train.py", "train.py"], "`log_dir` must be a folder, or be free for one.\n"),
+        ([], "`tfdistr run` needs a script.\nReceived: no script\n"),
+        (["train.sh"], "The script must be a file of Python (.py) or R (.R).\nReceived: 'train.sh'\n"),
+        (["--log-dir", "train.py", "train.py"], "`log_dir` must be a folder, or be free for one.\n"),
+        (["other.py"], "The script must be a file that exists.\nReceived: other.py, seen from {folder}\n"),
+        (["train.R"], "A script of R needs R.\nReceived: no Rscript on PATH\n"),
     ],
 )
-def test_what_cannot_be_run(start, words, message):
-    process = start(*words, script="print('never')")
-    said, error = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert error.startswith(message), error
-    assert said == ""
-
-
-def test_no_such_script(start, tmp_path):
-    process = start("run", "other.py")
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert error == (
-        f"The script must be a file that exists.\nReceived: other.py, seen from {tmp_path}\n"
-        "Fix: Correct the path.\n"
-    )
-
-
-def test_r_is_needed_for_a_script_of_r(start, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path)]))
-    process = start("run", "train.R", name="train.R", script="1")
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert error == (
-        "A script of R needs R.\nReceived: no Rscript on PATH\n"
-        "Fix: Install R, or put the folder of Rscript on PATH.\n"
-    )
+def test_what_cannot_be_run(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("train.py", "train.sh", "train.R"):
+        (tmp_path / name).write_text("print('never')")
+    assert run(["run", *words]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(message.format(folder=tmp_path)), said.err
+    assert said.out == ""

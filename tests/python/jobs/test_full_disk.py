@@ -1,6 +1,7 @@
 """A disk that is full, at each moment of a job: a clear error or a finished run, and nothing is lost."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +59,9 @@ def job(way: str, run_dir: Path | None, **given: Any) -> tfdistr.FitResult:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[bytes]]:
     """What each way gives on a disk with room, as it is asked for."""
-
-    class Results(dict[str, list[bytes]]):
-        def __missing__(self, way: str) -> list[bytes]:
-            self[way] = bits(job(way, tmp_path_factory.mktemp("undisturbed") / way))
-            return self[way]
-
-    return Results()
+    return functools.cache(lambda way: bits(job(way, tmp_path_factory.mktemp("undisturbed") / way)))
 
 
 def positions(run_dir: Path) -> list[Position]:
@@ -81,7 +76,7 @@ def test_a_disk_that_is_full_before_the_start(disk, undisturbed):
     assert f"{run_dir}/lock, which needs " in caught.value.received
     assert caught.value.received.endswith(" bytes, and 0 bytes are free")
     disk.free()
-    assert bits(job("here", run_dir, resume=True)) == undisturbed["here"]
+    assert bits(job("here", run_dir, resume=True)) == undisturbed("here")
 
 
 @pytest.mark.parametrize("way", ["here", "ring"])
@@ -95,7 +90,7 @@ def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
     assert "Fix: Make room for two checkpoints" in str(caught.value)
     assert positions(run_dir) == [(1, 0)]
     disk.free()
-    assert bits(job(way, run_dir, resume=True)) == undisturbed[way]
+    assert bits(job(way, run_dir, resume=True)) == undisturbed(way)
 
 
 def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed):
@@ -107,7 +102,7 @@ def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed):
     assert positions(run_dir) == [(2, 0), (3, 0)]
     assert not list(run_dir.glob("*.partial"))
     disk.free()
-    assert bits(job("ring", run_dir, resume=True)) == undisturbed["ring"]
+    assert bits(job("ring", run_dir, resume=True)) == undisturbed("ring")
 
 
 def test_a_result_without_its_document_is_not_lost(disk, undisturbed, monkeypatch):
@@ -121,7 +116,7 @@ def test_a_result_without_its_document_is_not_lost(disk, undisturbed, monkeypatc
     monkeypatch.setattr(on_cluster, "_rows", fill_then_rows)
     with pytest.warns(TfdistrWarning, match=f"(?s)its document could not be written.*{run_dir}"):
         fit = job("ring", run_dir)
-    assert bits(fit) == undisturbed["ring"]
+    assert bits(fit) == undisturbed("ring")
     assert not (run_dir / "result.json").exists()
     disk.free()
-    assert bits(job("ring", run_dir, resume=True)) == undisturbed["ring"]
+    assert bits(job("ring", run_dir, resume=True)) == undisturbed("ring")

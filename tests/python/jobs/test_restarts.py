@@ -109,10 +109,9 @@ def fit(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> Callable[..., Any]:
             return [WorkerStatus(i, "a", 1, "done", 1.0, "log", 0) for i in range(cluster.workers)]
 
         monkeypatch.setattr(restarts, "run_workers", attempt)
-        monkeypatch.setattr(on_cluster, "load_history", lambda folder: {"loss": [1.0]})
-        ways = {"communication": "ring", "tuning": "oneDNN", "differences": [], "xla": "nothing"}
-        monkeypatch.setattr(on_cluster, "load_ways", lambda folder: ways)
-        monkeypatch.setattr(on_cluster, "load_form", lambda folder: Form())
+        trained = {"communication": "ring", "tuning": "oneDNN", "differences": [], "xla": "nothing"}
+        trained |= {"history": {"loss": [1.0]}, "form": Form()}
+        monkeypatch.setattr(on_cluster, "load_training", lambda folder: trained)
         model, data = FunctionByName("model"), FunctionByName("data")
         job = Job(model, data, communication="ring", recovery=Recovery(every="epoch", **recovery))
         fitted = on_cluster.fit_on_cluster(

@@ -103,28 +103,17 @@ def test_known_differences_are_rows_of_the_page() -> None:
         assert any(line.startswith(f"| {row}") for line in rows), row
 
 
-def test_a_row_that_is_not_finite_in_one_run(run: Path, tmp_path: Path) -> None:
-    x = X.copy()
-    x[20, 1] = np.nan
-    train(tmp_path / "other", plain, x, epochs=1)
-    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, x_b=x, y_b=Y)
-    assert (found.reason, found.tensor, found.by) == ("data", "the rows of part 0 of the batch", np.inf)
+NOT_FINITE = X.copy()
+NOT_FINITE[20, 1] = np.nan
 
 
-def test_targets_that_differ(run: Path, tmp_path: Path) -> None:
-    train(tmp_path / "other", plain, y=1 - Y, epochs=1)
-    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, y_b=1 - Y)
-    assert (found.reason, found.tensor) == ("data", "the rows of part 1 of the batch")
-
-
-def test_r_makes_each_model_with_the_seed_of_its_run(run: Path, tmp_path: Path) -> None:
-    train(tmp_path / "other", plain, epochs=1, seed=2)
-    given = {"model": plain, "x": X, "y": Y, "model_b": None, "x_b": None, "y_b": None, "callbacks_b": None,
-             "tolerance": None}  # fmt: skip
-    seeds: list[int] = []
-    none = dict.fromkeys(("sample_weight", "validation_data", "callbacks"))
-    bisect_for_r(run, tmp_path / "other", seeds.append, **none, **given)
-    assert seeds == [1, 2]
+@pytest.mark.parametrize(("x", "y", "part", "by"), [(NOT_FINITE, Y, 0, np.inf), (X, 1 - Y, 1, 1.0)])
+def test_inputs_and_targets_that_differ(
+    x: Any, y: Any, part: int, by: float, run: Path, tmp_path: Path
+) -> None:
+    train(tmp_path / "other", plain, x, y, epochs=1)
+    found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, x_b=None if x is X else x, y_b=y)
+    assert (found.reason, found.tensor, found.by) == ("data", f"the rows of part {part} of the batch", by)
 
 
 def test_a_row_that_differs(run: Path, tmp_path: Path) -> None:
@@ -147,23 +136,25 @@ def test_a_row_that_differs(run: Path, tmp_path: Path) -> None:
     assert tfdistr.bisect(run, tmp_path / "other").reason == "data"
 
 
-class Halves(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.model.optimizer.learning_rate.assign(0.1 if epoch == 0 else 0.05)
-
-
-def test_a_learning_rate_that_differs(run: Path, tmp_path: Path) -> None:
-    train(tmp_path / "other", plain, epochs=2, callbacks=[Halves()])
-    found = tfdistr.bisect(run, tmp_path / "other")
-    assert (found.step, found.reason) == (13, "learning rate")
-
-
 def test_other_settings(run: Path, tmp_path: Path) -> None:
     train(tmp_path / "other", plain, epochs=2, seed=2)
     found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
     assert (found.step, found.reason) == (1, "settings")
     assert found.differences == {"seed": (1, 2)}
     assert "seed: 1 and 2" in str(found)
+    none = (
+        "sample_weight",
+        "validation_data",
+        "callbacks",
+        "model_b",
+        "x_b",
+        "y_b",
+        "callbacks_b",
+        "tolerance",
+    )
+    seeds: list[int] = []
+    bisect_for_r(run, tmp_path / "other", seeds.append, model=plain, x=X, y=Y, **dict.fromkeys(none))
+    assert seeds == [1, 2]  # each model is made with the seed of its run
 
 
 def test_other_code(run: Path, tmp_path: Path) -> None:
@@ -229,8 +220,15 @@ def test_a_change_of_which_a_checkpoint_tells(run: Path, tmp_path: Path) -> None
     assert found.tensor.endswith("hidden/kernel before the step")
 
 
+class Halves(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate.assign(0.1 if epoch == 0 else 0.05)
+
+
 def test_callbacks_of_one_run(run: Path, tmp_path: Path) -> None:
     train(tmp_path / "other", plain, epochs=2, callbacks=[Halves()])
+    found = tfdistr.bisect(run, tmp_path / "other")
+    assert (found.step, found.confirmed, found.reason) == (13, None, "learning rate")
     with pytest.raises(ArgumentError, match=r"callbacks of the run must be passed(?s:.*)no Halves"):
         tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
     with pytest.warns(tfdistr.TfdistrWarning, match="Halves"):
@@ -272,9 +270,10 @@ MODELS = [
 def test_the_layer_in_which_two_models_differ(
     one: Any, other: Any, reason: str, tensor: str, tmp_path: Path
 ) -> None:
+    weights = np.linspace(0.5, 1.5, len(X))
     for name, make in (("a", one), ("b", other)):
-        train(tmp_path / name, make, epochs=1)
-    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
+        train(tmp_path / name, make, epochs=1, sample_weight=weights)
+    found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other, sample_weight=weights)
     assert (found.step, found.confirmed, found.reason) == (1, (True, True), reason)
     assert tensor in found.tensor
 
@@ -291,6 +290,9 @@ def test_a_step_whose_numbers_show_nothing_is_found_by_its_weights(run: Path, tm
     found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y, model_b=constrained)
     assert (found.step, found.confirmed, found.reason) == (1, (True, True), "code")
     assert found.tensor.endswith("hidden/kernel after the step")
+    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since"):
+        found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)  # the examiner does not know the code
+    assert (found.step, found.confirmed, found.reason) == (2, (True, False), "code")
 
 
 def test_weights_that_no_number_shows(tmp_path: Path) -> None:
@@ -315,28 +317,6 @@ def test_weights_that_no_number_shows(tmp_path: Path) -> None:
         train(folder, one if folder.name == "a" else other, batch_size=45, epochs=3, resume=True)
     found = tfdistr.bisect(tmp_path / "a", tmp_path / "b", one, X, Y, model_b=other)
     assert (found.step, found.difference, found.reason) == (5, 0.0, "weights")
-
-
-def test_code_that_the_examiner_does_not_know_never_repeats(run: Path, tmp_path: Path) -> None:
-    train(tmp_path / "other", constrained, epochs=2)
-    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since"):
-        found = tfdistr.bisect(run, tmp_path / "other", plain, X, Y)
-    assert (found.step, found.confirmed, found.reason) == (2, (True, False), "code")
-
-
-def test_callbacks_that_decide_by_a_validation_get_it(tmp_path: Path) -> None:
-    def reduces(factor: float) -> list[Any]:
-        return [keras.callbacks.ReduceLROnPlateau("val_loss", factor, patience=0, min_delta=10.0)]
-
-    given = {"epochs": 3, "keep_checkpoints": 1, "validation_data": (X[:20], Y[:20])}
-    for run, factor in (("a", 0.1), ("b", 0.5)):
-        train(tmp_path / run, plain, callbacks=reduces(factor), **given)
-    with pytest.warns(tfdistr.TfdistrWarning, match="differs from the run since step 25"):
-        found = tfdistr.bisect(
-            tmp_path / "a", tmp_path / "b", plain, X, Y,
-            validation_data=given["validation_data"], callbacks=lambda: reduces(0.1),
-        )  # fmt: skip
-    assert (found.step, found.confirmed) == (25, (True, False))
 
 
 def test_what_is_refused(run: Path, tmp_path: Path) -> None:

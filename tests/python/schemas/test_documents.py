@@ -11,7 +11,7 @@ import pytest
 
 import tfdistr
 from tfdistr.jobs.caller import Caller
-from tfdistr.jobs.result_files import load_history, save_training
+from tfdistr.jobs.result_files import load_training, save_training
 from tfdistr.jobs.run import run_fit
 from tfdistr.rendezvous.config import tf_config
 from tfdistr.schemas import NAMES, load_schema, normalise, read, schema_id, validate
@@ -48,8 +48,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[tfdistr.FitResult, Pa
     }  # fmt: skip
     fit = run_fit(
         Caller(events.append), model=model, x=X, cluster=tfdistr.local_cluster(2, env={"TOKEN": SECRET}),
-        strategy="multi_worker_mirrored", run_dir=folder, checkpoint_every="epoch", resume=False,
-        failures=tfdistr.on_failure(), **arguments | {"y": Y},
+        strategy="multi_worker_mirrored", run_dir=folder, checkpoint_every="epoch", keep_checkpoints=2,
+        resume=False, failures=tfdistr.on_failure(), **arguments | {"y": Y},
     )  # fmt: skip
     return fit, folder, events
 
@@ -181,7 +181,7 @@ def test_numbers_that_are_not_finite_are_json_and_come_back(tmp_path: Path) -> N
     written = json.loads((tmp_path / "training.json").read_text())
     validate("training", written)
     assert written["history"] == {"loss": [0.5, "nan", "inf", "-inf"]}
-    assert str(load_history(tmp_path)) == str(history)
+    assert str(load_training(tmp_path)["history"]) == str(history)
 
     fit = tfdistr.distributed_fit(diverges, X, Y, epochs=3, batch_size=8, seed=1, verbose=0)
     assert not math.isfinite(fit.history["loss"][-1])

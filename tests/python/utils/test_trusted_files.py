@@ -15,7 +15,7 @@ from tfdistr.clusters.guard import __file__ as guard
 from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrError
 from tfdistr.fork_server import servers
-from tfdistr.jobs.result_files import load_history
+from tfdistr.jobs.result_files import load_training
 from tfdistr.jobs.run_dir import open_run_dir, temporary_run_dir
 from tfdistr.schemas import load_schema
 from tfdistr.utils.pickles import load_value, save_value
@@ -60,9 +60,9 @@ def test_pickles_and_results_of_others_are_not_read(tmp_path: Path, kind: str) -
     training = load_schema("training")["examples"][0] | {"history": {"loss": [1.0]}}
     (tmp_path / "training.json").write_text(json.dumps(training))
     assert load_value(tmp_path, "value") == {"a": 1}
-    assert load_history(tmp_path) == {"loss": [1.0]}
+    assert load_training(tmp_path)["history"] == {"loss": [1.0]}
     reason = foreign(tmp_path, kind)
-    for read in (lambda: load_value(tmp_path, "value"), lambda: load_history(tmp_path)):
+    for read in (lambda: load_value(tmp_path, "value"), lambda: load_training(tmp_path)["history"]):
         with pytest.raises(TfdistrError, match="A run directory must be your own, and nobody") as caught:
             read()
         assert caught.value.received == f"{tmp_path}: {reason}"

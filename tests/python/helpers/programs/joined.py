@@ -49,8 +49,8 @@ def examples() -> tf.data.Dataset:
 
 
 # The arguments of each call, given the number of workers; batch_size, epochs and seed are the same for all.
+# tests/equality has arrays, and fewer examples than workers.
 CASES: dict[str, Callable[[int], dict[str, Any]]] = {
-    "arrays": lambda workers: {"x": X, "y": Y, "validation_data": (X[:31], Y[:31])},
     "sample_weight": lambda workers: {
         "x": X, "y": Y, "sample_weight": WEIGHT, "validation_data": [X[:31], Y[:31], WEIGHT[:31]]},
     "mixed_data_frame": lambda workers: {
@@ -60,7 +60,6 @@ CASES: dict[str, Callable[[int], dict[str, Any]]] = {
         "validation_data": lambda ctx: ctx.shard(examples().take(3))},
     "function_of_batches": lambda workers: {
         "x": lambda: examples().shuffle(101, seed=3).batch(17), "batch_size": None},
-    "fewer_examples_than_workers": lambda workers: {"x": X[:1], "y": Y[:1]},
     # The batch and the learning rate that two workers have, also where one does the work of both.
     "per_worker_batch": lambda workers: {
         "x": X, "y": Y,
@@ -76,9 +75,6 @@ def run(case: str, folder: str, workers: int) -> tfdistr.FitResult:
     fit = tfdistr.distributed_fit(**arguments)
     arrays = {f"weight_{number}": weight for number, weight in enumerate(fit.model.get_weights())}
     arrays |= {f"history_{name}": np.array(values) for name, values in fit.history.items()}
-    if case == "fewer_examples_than_workers":  # all call evaluate(), which is one call of the cluster
-        arrays["evaluated"] = np.array(sorted(fit.evaluate(X, Y, batch_size=16).values()))
-        arrays["predicted"] = fit.predict(X, batch_size=16)
     sizes = (fit.params["batch_size"] or 0, fit.params["seed"])
     np.savez(os.path.join(folder, case + ".npz"), params=sizes, workers=fit.params["workers"], **arrays)
     return fit
