@@ -72,9 +72,7 @@ def test_a_worker_that_only_lost_another_is_not_blamed():
 
 
 # Slow: starts four processes and waits for their timeouts.
-@pytest.mark.parametrize(
-    ("how", "workers"), mostly_slow([("waits", 3), ("forked", 2)], quick=[("waits", 3)])
-)
+@pytest.mark.parametrize(("how", "workers"), mostly_slow([("waits", 3), ("forked", 2)], quick=[("waits", 3)]))
 def test_a_worker_that_is_killed_is_named_within_three_seconds(tmp_path, how, workers):
     ended = run_cluster("calls.py", workers, [how, str(tmp_path / "ended")], timeout=150)
     assert [one.status for one in ended] == [*[0] * (workers - 1), -signal.SIGKILL], ended[0].output[-3000:]
