@@ -10,11 +10,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tfdistr.clusters.guard import end_group_with_this
 from tfdistr.errors import TfdistrError, WorkerFailedError
-from tfdistr.fork_server.client import Forked, Refused, cold_start
+from tfdistr.fork_server.client import Forked, fork
 from tfdistr.utils.interrupts import uninterrupted
 from tfdistr.utils.processes import process_state
 
@@ -91,7 +91,7 @@ class WorkerProcess:
         self._started, self._ended = time.monotonic(), 0.0
         self._end_watcher: Callable[[], None] = lambda: None
         with self.log.open("wb", buffering=0) as output:
-            forked = warm and _fork(warm, env, output)
+            forked = warm and fork(warm.server, warm.argv, env, output)
             try:
                 with uninterrupted():
                     self._process = forked or subprocess.Popen(
@@ -164,15 +164,6 @@ class WorkerProcess:
         """Return the error if it was lost with its fork server."""
         lost = isinstance(self._process, Forked) and self._process.server_lost
         return server_lost_error(self) if lost else None
-
-
-def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked | None:
-    """Start a process through a fork server; None if the server refuses, with the reason in ``output``."""
-    try:
-        return Forked(warm.server, warm.argv, env=env, output=output.fileno())
-    except Refused as refused:
-        output.write(cold_start(refused))
-        return None
 
 
 def server_lost_error(worker: Worker) -> WorkerFailedError:

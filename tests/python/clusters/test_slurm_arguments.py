@@ -19,9 +19,10 @@ from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm import slurm_cluster as slurm_cluster_module
-from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of_job
+from tfdistr.clusters.slurm.programs import check_programs, mpi_of_srun, state_of_job
 from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
+from tfdistr.utils.processes import ProgramEnd, run_program
 
 ALLOCATION = {
     "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[9-11]", "SLURM_TASKS_PER_NODE": "2(x2),1",
@@ -211,34 +212,37 @@ def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_the_option_that_starts_an_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmi2", "pmix"))
+def test_the_option_that_starts_an_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs(tmp_path, srun='[ "$1" = --mpi=list ] && echo none pmi2 >&2 && echo pmix')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    slurm_programs._mpi_types.cache_clear()
     assert mpi_of_srun("Open MPI v5.0.3", 2) == ("pmix", "")
     assert mpi_of_srun("MPICH Version: 5", 2) == ("pmi2", "")
+    slurm_programs._mpi_types.cache_clear()
 
 
 @pytest.mark.usefixtures("_allocation")
 def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("pmi2",))
     slurm_programs._tried.cache_clear()
-    ended = subprocess.CompletedProcess((), 1, "", "x\nno PMI\n")
-    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *command, **options: ended)
+    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *_, **__: ProgramEnd("", "no PMI"))
     assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not join: no PMI")
     slurm_programs._tried.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("output", "error", "state"),
+    ("output", "failure", "state"),
     [
-        ("JobId=14 JobState=PENDING Reason=BeginTime Dependency=(null) Requeue=1", "", "PENDING (BeginTime)"),
-        ("JobId=14 JobState=RUNNING Reason=None Dependency=(null) Requeue=1", "", "RUNNING"),
+        ("JobId=14 JobState=PENDING Reason=BeginTime Dependency=(null) Requeue", None, "PENDING (BeginTime)"),
+        ("JobId=14 JobState=RUNNING Reason=None Dependency=(null) Requeue=1", None, "RUNNING"),
         ("", "slurm_load_jobs error: Invalid job id specified", "COMPLETED"),
         ("", "slurm_load_jobs error: Unable to contact slurm controller", ""),
     ],
 )
-def test_the_state_of_a_job(output: str, error: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = subprocess.CompletedProcess((), 1 if error else 0, output, error)
-    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *command, **options: ended)
+def test_the_state_of_a_job(
+    output: str, failure: str | None, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *_: ProgramEnd(output, failure))
     assert str(state_of_job("14")) == state
 
 
@@ -258,10 +262,9 @@ watch(child.pid, iter([True, False, 0]), first=signal.SIGTERM, then=signal.SIGKI
     assert stopped == [True, False]
 
 
-def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert slurm_programs.ask_slurm("sleep", "5", timeout=0.1).returncode == 1
-    assert "No such file" in slurm_programs.ask_slurm("/nowhere/squeue").stderr
-    assert State("", "") == State("", "None")._replace(reason="")
+def test_a_program_that_hangs_or_is_absent_says_so() -> None:
+    assert run_program(["sleep", "5"], 0.1).failure == "no answer within 0.1 s"
+    assert run_program(["/nowhere/squeue"], 5).failure == "/nowhere/squeue: No such file or directory"
 
 
 @pytest.mark.parametrize(

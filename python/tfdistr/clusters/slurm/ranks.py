@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tfdistr.clusters import guard
 from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted_lines
-from tfdistr.clusters.slurm.programs import ask_slurm, names, without_ranks
+from tfdistr.clusters.slurm.programs import ask_slurm, without_ranks
 from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.utils.log_tail import Tail
@@ -132,7 +132,7 @@ def lost_error(
     ended = [rank for rank in lost if task and rank.index == int(task[1])]
     first = next(iter(there or ended), None)
     who = f"Worker{'s' * (len(lost) > 1)} {', '.join(f'{rank.index} on {rank.host}' for rank in lost)}"
-    reason = f", after the loss of node {names(nodes)}" if there else ""
+    reason = f", after the loss of node {', '.join(dict.fromkeys(nodes))}" if there else ""
     if task and ended:
         reason = f", after the end of worker {task[1]} ({task[2].strip()})"
     return WorkerFailedError(
