@@ -15,7 +15,6 @@ from launched_job import Job
 import tfdistr
 from tfdistr.clusters.cluster import ProcessRole
 from tfdistr.clusters.local import parameter_servers
-from tfdistr.clusters.local.parameter_servers import LocalServers
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.config import tf_config
@@ -148,7 +147,7 @@ def test_servers_find_the_modules_of_the_user(env, of_r, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "of the session")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(parameter_servers, "_SERVER", (sys.executable, "-S", "-c", SAY_PATH))
-    servers = LocalServers(tfdistr.local_cluster(1, ps=1, env=env, warm=False))
+    servers = tfdistr.local_cluster(1, ps=1, env=env, warm=False).with_servers()
     python = str(Path(sys.executable).resolve()) if of_r else sys.executable
     processes = servers.start([python, "-S", "-c", SAY_PATH], tmp_path)
     try:
@@ -194,7 +193,7 @@ def test_a_job_ends_well_although_a_worker_was_replaced(job, monkeypatch):
 
 
 def test_the_processes_of_a_cluster_with_parameter_servers():
-    servers = LocalServers(tfdistr.local_cluster(2, ps=2))
+    servers = tfdistr.local_cluster(2, ps=2).with_servers()
     assert [str(task) for task in servers.tasks] == ["worker 0", "worker 1", "ps 0", "ps 1", "chief 0"]
     assert [role.title for role in servers.roles] == [
         "Worker 0 of 2", "Worker 1 of 2", "The parameter server ps 0 of 2", "The parameter server ps 1 of 2",

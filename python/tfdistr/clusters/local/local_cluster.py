@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster, ConfiguredCluster
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import check_cores, share_of
 from tfdistr.clusters.worker_process import WorkerProcess, stop
@@ -45,7 +45,7 @@ WORKER = (sys.executable, "-P", "-m", "tfdistr.jobs.worker")
 
 
 @attrs.frozen(kw_only=True)
-class LocalCluster(ConfiguredCluster):
+class LocalCluster(Cluster):
     """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)
@@ -77,7 +77,10 @@ class LocalCluster(ConfiguredCluster):
         """Return the processes of a chief, its workers and its parameter servers."""
         from tfdistr.clusters.local.parameter_servers import LocalServers
 
-        return LocalServers(self)
+        return LocalServers(
+            cluster=self, follow=self.follow, start_timeout=self.start_timeout,
+            heartbeat_timeout=self.heartbeat_timeout,
+        )  # fmt: skip
 
     def describe(self) -> str:
         """Say how many workers there are, and where."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import ConfiguredCluster, workers_of_each_host
+from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.slurm.programs import (
@@ -133,7 +133,7 @@ def _template(name: str, value: object) -> str | None:
 
 
 @attrs.frozen(kw_only=True)
-class SlurmCluster(ConfiguredCluster):
+class SlurmCluster(Cluster):
     """Workers that Slurm starts. `slurm_cluster` describes the arguments."""
 
     nodes: int | None = argument(check_optional_int, "nodes", default=None)

@@ -13,7 +13,7 @@ from typing import Self
 import attrs
 
 from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import ConfiguredCluster, workers_of_each_host
+from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.remote_worker import RemoteWorker
@@ -56,7 +56,7 @@ def _ssh_or_none(ssh: str | None) -> str | None:
 
 
 @attrs.frozen(kw_only=True)
-class SshCluster(ConfiguredCluster):
+class SshCluster(Cluster):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
     hosts: Sequence[str] = attrs.field(converter=check_hosts)
