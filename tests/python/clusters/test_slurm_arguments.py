@@ -111,7 +111,7 @@ def test_the_script_of_a_job() -> None:
         template="#!/bin/bash\n{options}\n# mine\n{setup}\n{command}\n",
     )  # fmt: skip
     assert cluster.workers == 6
-    assert cluster._request().script(["srun", "a b"]).splitlines() == [
+    assert cluster.script(["srun", "a b"]).splitlines() == [
         "#!/bin/bash", "#SBATCH --job-name=tfdistr", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=3",
         "#SBATCH --cpus-per-task=4", "#SBATCH --gpus-per-task=1", "#SBATCH --partition=gpu",
         "#SBATCH --time=30", "#SBATCH --account=me", "#SBATCH --no-requeue", "#SBATCH --exclusive",

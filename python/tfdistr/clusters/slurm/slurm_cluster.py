@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ from tfdistr.clusters.slurm.programs import (
     tasks_of_allocation,
 )
 from tfdistr.clusters.slurm.ranks import SlurmStep, Srun, srun_line
-from tfdistr.clusters.slurm.sbatch import BatchJob, BatchRequest
+from tfdistr.clusters.slurm.sbatch import BatchJob
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
@@ -145,9 +146,9 @@ class SlurmCluster(Cluster):
     setup: Sequence[str] = argument(_lines, "setup", default=None)
     template: str | None = argument(_template, "template", default=None)
     #: The option --mpi of srun.
-    mpi: str = attrs.field(default="none", metadata={"hidden": True})
+    mpi: str = "none"
     #: The nodes of the allocation that were lost.
-    without_nodes: tuple[str, ...] = attrs.field(default=(), metadata={"hidden": True})
+    without_nodes: tuple[str, ...] = ()
 
     where: ClassVar[str] = "of Slurm's allocation"
 
@@ -242,17 +243,16 @@ class SlurmCluster(Cluster):
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RemoteWorker]:
         """Start every worker once; see `Cluster.start`."""
-        counts, environments = self.counts, self.environments()
-        if in_allocation():
-            cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))
-            line = srun_line(
-                counts, cores=cores, gpus=self.gpus_per_worker, mpi=self.mpi, exclude=self.without_nodes
-            )
-            return Srun(SlurmStep(command, run_dir, environments, line)).workers
+        here = in_allocation()
+        told = os.environ.get("SLURM_CPUS_PER_TASK", "") if here else ""
+        cores = self.cores_per_worker or (int(told) if told.isdecimal() else None)
         line = srun_line(
-            counts, cores=self.cores_per_worker, gpus=self.gpus_per_worker, mpi=self.mpi, local=False
-        )
-        return BatchJob(SlurmStep(command, run_dir, environments, line), self._request()).workers
+            self.counts, cores=cores, gpus=self.gpus_per_worker, mpi=self.mpi, exclude=self.without_nodes,
+            local=here,
+        )  # fmt: skip
+        step = SlurmStep(command, run_dir, self.environments(), line)
+        job = Srun(step) if here else BatchJob(step, self.script, self._start_timeout)
+        return job.workers
 
     def environments(self) -> list[dict[str, str]]:
         """The environment variables of each worker that are added to the variables of this process."""
@@ -271,7 +271,8 @@ class SlurmCluster(Cluster):
         kept = [node for node in nodes_of_allocation() if node not in self.without_nodes]
         return attrs.evolve(self, without_nodes=(*self.without_nodes, kept[lost]))
 
-    def _request(self) -> BatchRequest:
+    def script(self, command: Sequence[str]) -> str:
+        """Return the script of a job, which runs ``command``."""
         own: dict[str, str | bool] = {
             "job-name": "tfdistr", "nodes": str(len(self.counts)), "ntasks-per-node": str(self.counts[0]),
         }  # fmt: skip
@@ -282,12 +283,15 @@ class SlurmCluster(Cluster):
         named = {"partition": self.partition, "time": self.time, "account": self.account}
         given = {name: value for name, value in named.items() if value is not None}
         # The caller submits the job again, as max_restarts says.
-        options = {**own, **given, "no-requeue": True, **self.options}
-        return BatchRequest(options, self.setup, self.template or _SCRIPT, self._start_timeout)
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+        options = "\n".join(
+            f"#SBATCH --{name}" + ("" if value is True else f"={shlex.quote(str(value))}")
+            for name, value in {**own, **given, "no-requeue": True, **self.options}.items()
+        )
+        text = self.template or _SCRIPT
+        parts = {"options": options, "setup": "\n".join(self.setup), "command": shlex.join(command)}
+        for name, part in parts.items():
+            text = text.replace("{" + name + "}", part)
+        return text.rstrip("\n") + "\n"
 
 
 def slurm_cluster(
