@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from launched import wait_for
 from refusals import assert_says
@@ -20,7 +21,7 @@ from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm import slurm_cluster as slurm_cluster_module
 from tfdistr.clusters.slurm.programs import check_programs, mpi_of_srun, state_of_job
-from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
+from tfdistr.clusters.slurm.ranks import how_ended, lost_error
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
 from tfdistr.utils.processes import ProgramEnd, run_program
 
@@ -144,16 +145,17 @@ def test_an_allocation_that_names_no_tasks_has_one_on_each_node(monkeypatch: pyt
     assert tfdistr.slurm_cluster().counts == (1, 1, 1)
 
 
-def test_the_command_of_srun() -> None:
-    assert srun_line((2, 2), cores=3, mpi="pmi2", exclude=["n9"])[5:] == [
-        "--mpi=pmi2", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=3", "--exclude=n9",
-        "--overlap",
+def test_the_command_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = tfdistr.slurm_cluster(2, workers=4, cores_per_worker=3, gpus_per_worker=1)
+    common = ["--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=3", "--gpus-per-task=1"]
+    assert batch.srun()[5:] == ["--mpi=none", *common]
+    for name, value in {**ALLOCATION, "SLURM_CPUS_PER_TASK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert tfdistr.slurm_cluster().srun()[5:] == [
+        "--mpi=none", "--nodes=3", "--ntasks=5", "--cpus-per-task=2", "--overlap",
     ]  # fmt: skip
-    assert srun_line((2, 1), cores=None, mpi="none", local=False)[5:] == [
-        "--mpi=none",
-        "--nodes=2",
-        "--ntasks=3",
-    ]
+    left = attrs.evolve(batch, nodes=3, without_nodes=("n9",), mpi="pmi2")
+    assert left.srun()[5:] == ["--mpi=pmi2", *common, "--exclude=n9", "--overlap"]
 
 
 @pytest.mark.usefixtures("_allocation")

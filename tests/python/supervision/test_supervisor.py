@@ -298,9 +298,12 @@ def test_a_taken_port_is_replaced(job: Job, taken: Callable[[int], None]) -> Non
     }
 
 
-def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[int], None]) -> None:
+def test_a_port_that_is_taken_each_time_is_an_error(
+    job: Job, taken: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken(9)
-    message = str(job.fail("listen", 2, port_retries=2))
+    monkeypatch.setattr(supervisor, "PORT_RETRIES", 2)
+    message = str(job.fail("listen", 2))
     assert message.startswith(f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Cannot listen on the port")
     assert "Received: worker 0: another process listens on its port" in message
     fix = "Free some ports: the workers were started 3 times, each time on other ports."

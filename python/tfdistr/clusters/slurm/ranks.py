@@ -150,31 +150,6 @@ def _telling(lines: Sequence[str]) -> list[str]:
     return plain[-_LAST_LINES:]
 
 
-def srun_line(
-    counts: Sequence[int],
-    *,
-    cores: int | None,
-    gpus: int | None = None,
-    mpi: str,
-    exclude: Sequence[str] = (),
-    local: bool = True,
-) -> list[str]:
-    """Return the command by which srun starts the ranks; ``local``: other steps may run beside it."""
-    line = ["srun", "--kill-on-bad-exit=1", "--quit-on-interrupt", "--distribution=block", "--export=ALL",
-            f"--mpi={mpi}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]  # fmt: skip
-    if len(set(counts)) == 1:
-        line.append(f"--ntasks-per-node={counts[0]}")
-    if cores is not None:
-        line.append(f"--cpus-per-task={cores}")
-    if gpus:
-        line.append(f"--gpus-per-task={gpus}")
-    if exclude:
-        line.append(f"--exclude={','.join(exclude)}")
-    if local:
-        line.append("--overlap")  # otherwise the step of a shell has the cores
-    return line
-
-
 def how_ended(status: int) -> str:
     """Describe how a program ended, from its status in a shell."""
     number = -status if status < 0 else status - 128

@@ -24,7 +24,7 @@ from tfdistr.clusters.slurm.programs import (
     nodes_of_allocation,
     tasks_of_allocation,
 )
-from tfdistr.clusters.slurm.ranks import SlurmStep, Srun, srun_line
+from tfdistr.clusters.slurm.ranks import SlurmStep, Srun
 from tfdistr.clusters.slurm.sbatch import BatchJob
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
@@ -243,16 +243,28 @@ class SlurmCluster(Cluster):
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RemoteWorker]:
         """Start every worker once; see `Cluster.start`."""
-        here = in_allocation()
+        step = SlurmStep(command, run_dir, self.environments(), self.srun())
+        job = Srun(step) if in_allocation() else BatchJob(step, self.script, self._start_timeout)
+        return job.workers
+
+    def srun(self) -> list[str]:
+        """Return the command by which srun starts the ranks."""
+        counts, here = self.counts, in_allocation()
         told = os.environ.get("SLURM_CPUS_PER_TASK", "") if here else ""
         cores = self.cores_per_worker or (int(told) if told.isdecimal() else None)
-        line = srun_line(
-            self.counts, cores=cores, gpus=self.gpus_per_worker, mpi=self.mpi, exclude=self.without_nodes,
-            local=here,
-        )  # fmt: skip
-        step = SlurmStep(command, run_dir, self.environments(), line)
-        job = Srun(step) if here else BatchJob(step, self.script, self._start_timeout)
-        return job.workers
+        line = ["srun", "--kill-on-bad-exit=1", "--quit-on-interrupt", "--distribution=block", "--export=ALL",
+                f"--mpi={self.mpi}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]  # fmt: skip
+        if len(set(counts)) == 1:
+            line.append(f"--ntasks-per-node={counts[0]}")
+        if cores is not None:
+            line.append(f"--cpus-per-task={cores}")
+        if self.gpus_per_worker:
+            line.append(f"--gpus-per-task={self.gpus_per_worker}")
+        if self.without_nodes:
+            line.append(f"--exclude={','.join(self.without_nodes)}")
+        if here:  # other steps may run beside it
+            line.append("--overlap")  # otherwise the step of a shell has the cores
+        return line
 
     def environments(self) -> list[dict[str, str]]:
         """The environment variables of each worker that are added to the variables of this process."""
@@ -361,14 +373,12 @@ def slurm_cluster(
         >>> slurm_cluster(nodes=2, workers_per_host=4, partition="gpu", time="1:00:00").workers
         8
     """
+    given = {**locals()}
+    del given["workers"]
     if workers is not None:
-        nodes, workers_per_host = _spread(check_int("workers", workers), nodes, workers_per_host)
-    return SlurmCluster(
-        nodes=nodes, workers_per_host=workers_per_host, partition=partition, time=time, account=account,
-        options=options, setup=setup,  # type: ignore[arg-type]  # the class converts them
-        template=template, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, tuning=tuning, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+        places = _spread(check_int("workers", workers), nodes, workers_per_host)
+        given["nodes"], given["workers_per_host"] = places
+    return SlurmCluster(**given)
 
 
 def _spread(workers: int, nodes: int | None, workers_per_host: int | None) -> tuple[int | None, int | None]:

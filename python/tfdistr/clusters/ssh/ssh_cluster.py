@@ -303,10 +303,7 @@ def ssh_cluster(
         >>> ssh_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
-    names = check_hosts(hosts)
-    return SshCluster(
-        hosts=names, workers_per_host=workers_of_each_host(workers, workers_per_host, len(names)), ssh=ssh,
-        tunnels=tunnels, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, warm=warm, tuning=tuning, start_timeout=start_timeout,
-        heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    given = {**locals()}
+    count = len(check_hosts(hosts))
+    given["workers_per_host"] = workers_of_each_host(given.pop("workers"), workers_per_host, count)
+    return SshCluster(**given)
