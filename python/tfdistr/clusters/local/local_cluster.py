@@ -23,7 +23,8 @@ from tfdistr.fork_server.servers import warm_start
 from tfdistr.network.loopback import LOOPBACK, keep_to_loopback
 from tfdistr.network.ports import free_ports
 from tfdistr.r.functions import environment_of_r_worker, r_worker_command
-from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
+from tfdistr.rendezvous.config import ClusterConfig, tf_config
+from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int
 from tfdistr.utils.describe import number_of

@@ -36,8 +36,8 @@ from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.fork_server.servers import Host, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
-from tfdistr.rendezvous.config import split_address, tf_config
-from tfdistr.rendezvous.tf_config import join_address
+from tfdistr.rendezvous.config import tf_config
+from tfdistr.rendezvous.tf_config import join_address, split_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool, check_int
