@@ -9,7 +9,7 @@ from typing import Any
 
 import hosts
 import pytest
-from observed import containing, wait_for
+from observed import containing, everybody, wait_for
 
 from tfdistr.clusters import guard
 from tfdistr.clusters.local.local_cluster import local_cluster
@@ -101,18 +101,12 @@ def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path) -> None:
                 and len([file for file in given.iterdir() if file.read_text().endswith("}")]) == 2,
                 60, "the workers",
             )  # fmt: skip
-            everybody = {int(process.name) for process in Path("/proc").glob("[0-9]*")}
-            assert containing(str(run_dir), everybody, tmp_path / "nothing")
-            assert containing(word, everybody, run_dir) == []
+            assert containing(str(run_dir), everybody(), tmp_path / "nothing")
+            assert containing(word, everybody(), run_dir) == []
         finally:
             stop(processes)
     assert all(json.loads((given / index).read_text()) == {"TOKEN": word} for index in "01")
     assert containing(word, set(), run_dir) == []
-
-
-def everybody() -> set[int]:
-    """All processes of this machine."""
-    return {int(process.name) for process in Path("/proc").glob("[0-9]*")}
 
 
 # As long as there is a file "runs", a job runs; each program notes what it is told.

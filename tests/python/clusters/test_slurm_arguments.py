@@ -1,6 +1,5 @@
 """What slurm_cluster() takes, what it asks Slurm for, and how its errors read. Without Slurm."""
 
-import inspect
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from launched import wait_for
 from refusals import assert_says
 
 import tfdistr
-from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm import slurm_cluster as slurm_cluster_module
@@ -336,12 +334,9 @@ def test_workers_that_never_started_are_named(tmp_path: Path) -> None:
 
 def test_the_canceller_waits_for_the_end_of_its_parent(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" > {note}\n')
-    (tmp_path / "scancel").chmod(0o755)
+    programs(tmp_path, scancel=f'echo "$@" > {note}')
     program = (
-        "import os, subprocess, sys; "
-        "subprocess.Popen([sys.executable, '-I', '-S', "
-        f"{inspect.getfile(after_exit)!r}, 'after', str(os.getpid()), 'cancel', '12']); "
+        "import sys; from tfdistr.clusters.guard import after_exit; after_exit('cancel', '12'); "
         "sys.stdin.read()"
     )
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -3,7 +3,7 @@
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,14 +69,17 @@ class Host:
 def blamed(folder: Path, ahead: tuple[float, ...], *actions: Actions) -> WorkerFailedError:
     """Run hosts whose clocks are so far ahead, and return the error of the job."""
     hosts = [Host(i, folder, each, what) for i, (each, what) in enumerate(zip(ahead, actions, strict=True))]
-    roles = [ProcessRole(f"Worker {i} of {len(hosts)}", f"worker {i}") for i in range(len(hosts))]
-    cluster: Any = SimpleNamespace(
-        workers=len(hosts), roles=roles, start_again=None, follow=False,
-        start_timeout=60.0, start=lambda command, run_dir: hosts,
-    )  # fmt: skip
     with pytest.raises(WorkerFailedError) as caught:
-        run_workers(cluster, [], folder)
+        run_workers(cluster_of(hosts), [], folder)
     return caught.value
+
+
+def cluster_of(hosts: Sequence[Host]) -> Any:
+    """The cluster that starts them."""
+    roles = [ProcessRole(f"Worker {i} of {len(hosts)}", f"worker {i}") for i in range(len(hosts))]
+    return SimpleNamespace(
+        workers=len(hosts), roles=roles, follow=False, start_timeout=60.0, start=lambda *_: hosts
+    )
 
 
 @CLOCKS
@@ -214,11 +217,6 @@ def test_a_worker_is_not_silent_while_a_function_of_the_session_runs(tmp_path: P
         host.end(0)
 
     hosts = [Remote(i, tmp_path, 0.0, {2: ask, 4: done} if i == 0 else {4: done}) for i in range(2)]
-    roles = [ProcessRole(f"Worker {i} of 2", f"worker {i}") for i in range(2)]
-    cluster: Any = SimpleNamespace(
-        workers=2, roles=roles, start_again=None, follow=False, start_timeout=60.0,
-        start=lambda command, run_dir: hosts,
-    )  # fmt: skip
     called = []
 
     def on_event(event: dict[str, Any]) -> None:
@@ -226,6 +224,6 @@ def test_a_worker_is_not_silent_while_a_function_of_the_session_runs(tmp_path: P
             called.append(event["epoch"])
             time.sleep(1.0)
 
-    statuses = run_workers(cluster, [], tmp_path, on_event, heartbeat_timeout=0.5)
+    statuses = run_workers(cluster_of(hosts), [], tmp_path, on_event, heartbeat_timeout=0.5)
     assert [status.status for status in statuses] == ["done", "done"]
     assert called == [0]
