@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tfdistr.clusters.cluster import Cluster, ProcessRole
 from tfdistr.clusters.guard import HEARTBEAT
-from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
+from tfdistr.clusters.worker_process import GRACE, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
     STOPPED_STATUS,
     CheckpointError,
@@ -353,7 +353,7 @@ class _Attempt:
     def _show_news(self) -> None:
         """Show messages of the workers' launcher, such as the state of its queue."""
         for process in self._processes:
-            for line in process.news() if isinstance(process, Announcing) else ():
+            for line in process.news():
                 self._notify(event_now("log", line=line))
 
     def _follow(self, final: bool = False) -> None:

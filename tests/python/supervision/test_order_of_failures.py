@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tfdistr.clusters.cluster import ProcessRole
+from tfdistr.clusters.worker_process import Worker
 from tfdistr.errors import WorkerFailedError
 from tfdistr.supervision import supervisor
 from tfdistr.supervision.events import EventReader, EventWriter, HostClocks, events_path
@@ -23,16 +24,14 @@ ERROR = {"error_type": "ValueError", "message": "bad", "traceback": None, "langu
 Actions = dict[int, Callable[["Host"], object]]
 
 
-class Host:
+class Host(Worker):
     """A worker on a host with its own clock. It does something each time that the launcher looks."""
 
+    is_stopped = False
+
     def __init__(self, index: int, run_dir: Path, ahead: float, actions: Actions) -> None:
-        self.index, self.host, self.pid = index, f"host{index}", 1
-        self.log = run_dir / f"{index}.log"
-        self.exit_code: int | None = None
-        self.seconds = self.silent_for = 0.0
-        self.is_stopped = False
-        self.looks = 0
+        super().__init__(index, f"host{index}", run_dir)
+        self.pid, self.looks = 1, 0
         self._file, self._ahead, self._actions = events_path(run_dir, index), ahead, actions
         self._file.parent.mkdir(parents=True, exist_ok=True)
 
@@ -58,9 +57,6 @@ class Host:
 
     def signal_group(self, number: signal.Signals) -> None:
         self.exit_code = self.exit_code or -number
-
-    def terminate(self) -> None:
-        self.signal_group(signal.SIGTERM)
 
     def reap(self) -> None:
         self.signal_group(signal.SIGKILL)
@@ -199,7 +195,7 @@ class Remote(Host):
     """A worker whose heartbeats are read when the launcher looks."""
 
     heard = 0.0
-    silent_for = property(lambda self: time.monotonic() - self.heard, lambda self, seconds: None)  # type: ignore[assignment]
+    silent_for = property(lambda self: time.monotonic() - self.heard)  # type: ignore[assignment]
 
     def poll(self) -> int | None:
         self.heard = time.monotonic()
