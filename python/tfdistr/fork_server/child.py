@@ -25,10 +25,13 @@ def become(request: Mapping[str, Any], files: Sequence[int], server: int) -> lis
     if os.getppid() != server:
         os._exit(1)
     _reset_signals()
-    for number, file in enumerate(files):
+    for number, file in enumerate(files[:3]):
         os.dup2(file, number)
         os.close(file)
     env = dict(request["env"])
+    for name, file in zip(request["files"], files[3:], strict=True):
+        os.set_inheritable(file, True)
+        env[name] = str(file)
     if PARENT in env:  # the server is the parent now: it kills this process when the client exits
         env[PARENT] = str(server)
     _set_environment(env)

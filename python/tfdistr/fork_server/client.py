@@ -39,21 +39,30 @@ class Forked:
         argv: The program and its arguments, without the interpreter: "-m MODULE" or a script; in R,
             "-e CODE" or a script.
         env: Its whole environment.
-        output: The open file of its output.
+        files: Further open files that it needs, by the environment variable with the number of each file.
     """
 
-    def __init__(self, server: str, argv: Sequence[str], *, env: Mapping[str, str], output: int) -> None:
+    def __init__(
+        self,
+        server: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        output: int,
+        files: Mapping[str, int] | None = None,
+    ) -> None:
         self.returncode: int | None = None
         self.server_lost = False
         self._lines = _Lines()
         self._received: list[str] = []
+        named = dict(files or {})
         try:
             folder = os.getcwd()
         except FileNotFoundError:
             raise Refused("the working directory of its launcher was removed") from None
         request = {
             "argv": list(argv), "env": dict(env), "folder": folder, "umask": _umask(),
-            "cores": sorted(os.sched_getaffinity(0)),
+            "cores": sorted(os.sched_getaffinity(0)), "files": list(named),
         }  # fmt: skip
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -62,7 +71,7 @@ class Forked:
             if user_of(self._connection) != os.geteuid():  # it would get the environment and open files
                 raise OSError(f"the process at {server} is of another user")
             with open(os.devnull, "rb") as empty:
-                send_request(self._connection, request, [empty.fileno(), output, output])
+                send_request(self._connection, request, [empty.fileno(), output, output, *named.values()])
             answer = next(self._messages(block=True), None)
         except OSError as error:
             answer = {"refused": f"it does not answer ({error})"}

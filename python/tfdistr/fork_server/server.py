@@ -31,9 +31,10 @@ from tfdistr.utils.processes import end_with_parent
 
 _SECONDS = 10.0  # in which all of a request must arrive
 _LONGEST = 1 << 23  # bytes: an environment has at most some hundred kB
-_FILES = 3  # its standard input, output and error
+_MOST_FILES = 16
 _CHUNK = 1 << 16
 _MOST_CORES = 1 << 16
+_LISTS = {"argv": str, "files": str, "cores": int}
 
 
 class ForkRequest:
@@ -58,12 +59,12 @@ class ForkRequest:
     def read(self) -> dict[str, Any] | None:
         """Read what has arrived, and return the request if it is complete."""
         try:
-            data, files, _, _ = socket.recv_fds(self.client, _CHUNK, _FILES + 1)
+            data, files, _, _ = socket.recv_fds(self.client, _CHUNK, _MOST_FILES)
         except BlockingIOError:
             return None
         self.files += files
         self._data += data
-        if not data or len(self._data) > _LONGEST or len(self.files) > _FILES:
+        if not data or len(self._data) > _LONGEST or len(self.files) > _MOST_FILES:
             raise ValueError("no request")
         if not self._data.endswith(b"\n"):
             return None
@@ -87,11 +88,12 @@ def _is_request(value: object, files: int) -> bool:
     """Return whether a value has the form of a request that comes with so many files; see ``Forked``."""
     if not isinstance(value, dict):
         return False
-    argv, cores, env = _list(value, "argv", str), _list(value, "cores", int), value.get("env")
+    argv, names, cores = (_list(value, name, kind) for name, kind in _LISTS.items())
+    env = value.get("env")
     return (
         bool(argv)
         and isinstance(env, dict) and all(isinstance(text, str) for text in env.values())
-        and files == _FILES
+        and names is not None and len(names) + 3 == files
         and cores is not None and all(0 <= core < _MOST_CORES for core in cores)
         and isinstance(value.get("folder"), str)
         and isinstance(value.get("umask"), int) and 0 <= value["umask"] <= 0o777
