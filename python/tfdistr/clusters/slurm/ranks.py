@@ -21,6 +21,7 @@ from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.utils.log_tail import Tail
 from tfdistr.utils.processes import wait_or_kill
+from tfdistr.utils.shared_names import START, remove_names_of_start
 from tfdistr.utils.trusted_files import create_private
 
 _LAST_LINES = 10
@@ -173,6 +174,7 @@ class Srun(Ranks):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self._output = ProgramOutput(self._process.stdout, self._log)
+        self._start = step.environments[0].get(START, "")
 
     def look(self) -> None:
         """Read the output since the last call."""
@@ -193,6 +195,7 @@ class Srun(Ranks):
         """Wait until srun exits."""
         wait_or_kill(self._process, _REAP)  # the kernel kills srun with its guard
         self.look()
+        remove_names_of_start(self._start)  # an interrupted srun may kill the guards before they do so
 
     def _cancel(self) -> None:
         """Cancel the step of a killed srun: its tasks would continue."""
