@@ -72,6 +72,8 @@ class TestTake:
     def test_cores_to_which_slurm_has_bound_nobody_are_shared(self, taken, monkeypatch):
         monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(len(CORES)))
         assert taken(1, len(CORES), None, by_slurm=True)[0] == [CORES[1]]
+        monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(2 * len(CORES)))  # of an allocation around the job
+        assert taken(1, len(CORES), None)[0] == [CORES[1]]
 
     def test_so_many_as_asked_for(self, taken):
         assert taken(len(CORES) - 1, len(CORES), 1) == ([CORES[-1]], "1", "1")

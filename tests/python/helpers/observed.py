@@ -1,19 +1,7 @@
 """What is to be seen of the processes of a job."""
 
 import contextlib
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-
-def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """What a condition gives, when it gives something; a failure after so many seconds."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
-        time.sleep(0.05)
-    return found
 
 
 def containing(text: str, pids: set[int], folder: Path) -> list[str]:
