@@ -146,7 +146,8 @@ SAY_PATH = "import json, os, sys; json.dump(os.environ.get('PYTHONPATH'), open(s
 def test_servers_find_the_modules_of_the_user(env, of_r, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "of the session")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(parameter_servers, "_SERVER", (sys.executable, "-S", "-c", SAY_PATH))
+    of_server = SAY_PATH.replace(".json", ".server.json")
+    monkeypatch.setattr(parameter_servers, "_SERVER", (sys.executable, "-S", "-c", of_server))
     servers = tfdistr.local_cluster(1, ps=1, env=env, warm=False).with_servers()
     python = str(Path(sys.executable).resolve()) if of_r else sys.executable
     processes = servers.start([python, "-S", "-c", SAY_PATH], tmp_path)
@@ -155,7 +156,8 @@ def test_servers_find_the_modules_of_the_user(env, of_r, tmp_path, monkeypatch):
             process._process.wait(30)
     finally:
         stop(processes)
-    said = [json.loads((tmp_path / f"{index}.json").read_text()) for index in range(3)]
+    files = ("0.server.json", "1.server.json", "2.json")
+    said = [json.loads((tmp_path / file).read_text()) for file in files]
     users = env.get("PYTHONPATH", "of the session")
     own = str(Path(tfdistr.__file__).parents[1])
     of_servers = os.pathsep.join(filter(None, [own, users])) if of_r else users
