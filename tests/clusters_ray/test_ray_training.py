@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +15,20 @@ import tfdistr
 pytestmark = pytest.mark.timeout(280)
 
 
-def make_model() -> Callable[[], Any]:
-    def model() -> Any:
-        import keras
+def model() -> Any:
+    import keras
 
-        keras.utils.set_random_seed(1)
-        made = keras.Sequential([keras.Input((12,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
-        made.compile(keras.optimizers.SGD(0.05), "mse")
-        return made
-
-    return model
-
-
-def data() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(101, 12)).astype("float32")
-    return x, x[:, :1] * 2 - x[:, 1:2]
+    keras.utils.set_random_seed(1)
+    made = keras.Sequential([keras.Input((12,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+    made.compile(keras.optimizers.SGD(0.05), "mse")
+    return made
 
 
 def train(**options: Any) -> tfdistr.FitResult:
-    x, y = data()
+    x = np.random.default_rng(0).normal(size=(101, 12)).astype("float32")
+    y = x[:, :1] * 2 - x[:, 1:2]
     return tfdistr.distributed_fit(
-        make_model(), x, y, batch_size=16, seed=3, **{"epochs": 2, "verbose": 0, **options}
+        model, x, y, batch_size=16, seed=3, **{"epochs": 2, "verbose": 0, **options}
     )
 
 

@@ -67,7 +67,7 @@ def test_what_to_train_is_given_as_in_keras():
 
 
 def test_all_clusters_share_their_arguments():
-    shared = [field.name.lstrip("_") for field in cluster.ConfiguredCluster.__attrs_attrs__]
+    shared = [field.name.lstrip("_") for field in cluster.Cluster.__attrs_attrs__]
     for function in CLUSTERS:
         names = [*inspect.signature(function).parameters]
         assert [name for name in names if name in shared] == shared, function.__name__

@@ -29,6 +29,15 @@ print(json.dumps([fit.params["communication"], fit.history["loss"]]), flush=True
 """
 
 
+def assert_printed(ended: subprocess.CompletedProcess[str], ranks: int, one: Any) -> None:
+    """So many ranks have trained over MPI, with the numbers of one worker."""
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    results = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
+    assert [communication for communication, _ in results] == ["mpi"] * ranks
+    for _, losses in results:
+        np.testing.assert_allclose(losses, one.history["loss"], atol=1e-6)
+
+
 def test_its_launcher_starts_a_script(one: Any, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM.format(folder=str(Path(__file__).parent), options=""))
@@ -37,12 +46,7 @@ def test_its_launcher_starts_a_script(one: Any, tmp_path: Path) -> None:
         [*mpirun, "--bind-to", "none", "-n", "3", sys.executable, str(program)], cwd=tmp_path, text=True,
         capture_output=True, timeout=200,
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    results = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
-    assert len(results) == 3
-    for communication, losses in results:
-        assert communication == "mpi"
-        np.testing.assert_allclose(losses, one.history["loss"], atol=1e-6)
+    assert_printed(ended, 3, one)
 
 
 def test_workers_without_its_launcher_use_the_ring(one: Any, tmp_path: Path) -> None:
@@ -94,9 +98,4 @@ def test_ranks_of_slurm_by_pmix(
         [*start, sys.executable, str(program)], cwd=tmp_path, text=True, capture_output=True,
         env=os.environ | pmix.env | BY_LOOPBACK, timeout=200,
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    results = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
-    assert len(results) == printed
-    for communication, losses in results:
-        assert communication == "mpi"
-        np.testing.assert_allclose(losses, one.history["loss"], atol=1e-6)
+    assert_printed(ended, printed, one)

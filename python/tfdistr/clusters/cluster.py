@@ -43,13 +43,24 @@ class ProcessRole:
     leads: bool = False
 
 
+@attrs.frozen(kw_only=True)
 class Cluster:
-    """A cluster, which starts the processes of a job.
+    """A cluster, which starts the processes of a job, with the arguments that all kinds of clusters have.
 
-    Each kind of cluster has a subclass of `ConfiguredCluster`, with `workers`, `describe`, `start` and
-    `without`. The other members have defaults, for workers that all need each other and may run on other
-    hosts.
+    Each kind has a subclass, with `workers`, `describe`, `start` and `without`. The other members have
+    defaults, for workers that all need each other and may run on other hosts. `local_cluster` describes the
+    arguments.
     """
+
+    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
+    gpus_per_worker: int | None = argument(check_optional_int, "gpus_per_worker", default=None, minimum=0)
+    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
+        default=None, converter=check_env, hash=False, repr=False
+    )
+    follow: bool = argument(check_bool, "follow", default=False)
+    tuning: bool = argument(check_bool, "tuning", default=True)
+    _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
+    heartbeat_timeout: float = argument(check_seconds, "heartbeat_timeout", default=30.0, example="30.0")
 
     #: Whether workers may run on other hosts. All hosts must then see the run directory.
     spans_hosts: ClassVar[bool] = True
@@ -82,24 +93,9 @@ class Cluster:
         return 0
 
     @property
-    def env(self) -> Mapping[str, str] | None:
-        """The environment variables of the user for the workers."""
-        raise NotImplementedError
-
-    @property
-    def follow(self) -> bool:
-        """Whether to show the output of the processes."""
-        raise NotImplementedError
-
-    @property
     def start_timeout(self) -> float:
-        """Seconds until each process must be ready."""
-        raise NotImplementedError
-
-    @property
-    def heartbeat_timeout(self) -> float:
-        """Seconds without a heartbeat after which a process counts as lost."""
-        raise NotImplementedError
+        """Seconds until every worker must have joined the cluster, once it has a host."""
+        return TO_JOIN if self._start_timeout is None else self._start_timeout
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -129,7 +125,7 @@ class Cluster:
 
     def for_job(self, env: Mapping[str, str]) -> Self:
         """Return this cluster with the environment variables of a job; those of the user take precedence."""
-        return attrs.evolve(self, env={**env, **(self.env or {})})  # type: ignore[misc]
+        return attrs.evolve(self, env={**env, **(self.env or {})})
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[Worker]:
         """Start every process once.
@@ -154,26 +150,6 @@ class Cluster:
     def with_servers(self) -> Cluster:
         """Return the processes of a chief, its workers and its parameter servers."""
         raise NotImplementedError
-
-
-@attrs.frozen(kw_only=True)
-class ConfiguredCluster(Cluster):
-    """The arguments that all kinds of clusters have; `local_cluster` describes them."""
-
-    cores_per_worker: int | None = argument(check_optional_int, "cores_per_worker", default=None)
-    gpus_per_worker: int | None = argument(check_optional_int, "gpus_per_worker", default=None, minimum=0)
-    env: Mapping[str, str] | None = attrs.field(  # may hold secrets
-        default=None, converter=check_env, hash=False, repr=False
-    )
-    follow: bool = argument(check_bool, "follow", default=False)
-    tuning: bool = argument(check_bool, "tuning", default=True)
-    _start_timeout: float | None = argument(check_optional_seconds, "start_timeout", default=None)
-    heartbeat_timeout: float = argument(check_seconds, "heartbeat_timeout", default=30.0, example="30.0")
-
-    @property
-    def start_timeout(self) -> float:
-        """Seconds until every worker must have joined the cluster, once it has a host."""
-        return TO_JOIN if self._start_timeout is None else self._start_timeout
 
     def shares(self, counts: Sequence[int], *, by_slurm: bool = False) -> list[dict[str, str]]:
         """Return the variable with the cores of each worker, for these numbers of workers on each host."""

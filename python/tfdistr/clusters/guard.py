@@ -136,17 +136,6 @@ def start(
     )
 
 
-def fork(warm: dict[str, Any], env: dict[str, str], output: IO[bytes]) -> Any:
-    """Start a program through a fork server; None if the server refuses, with the reason in ``output``."""
-    client = runpy.run_path(_CLIENT)
-    end_with_parent(signal.SIGKILL)  # the server then kills the program
-    try:
-        return client["Forked"](warm["server"], warm["argv"], env=env, output=output.fileno())
-    except client["Refused"] as refused:
-        output.write(client["cold_start"](refused))
-        return None
-
-
 def end_group_with_this(group: int, env: Mapping[str, str]) -> Callable[[], None]:
     """Start a process that kills a process group when this one exits in any way.
 
@@ -345,8 +334,11 @@ def run_on_host(spec: dict[str, Any], said: Iterator[str | None]) -> int:
             tell(open_because=open_because)
     output = open(2, "wb", buffering=0, closefd=False)  # noqa: SIM115 - as long as this process
     try:
-        forked = fork(spec["warm"], env, output) if spec["warm"] else None
-        child = forked or start(spec["command"], env, output)
+        child = None
+        if spec["warm"]:
+            end_with_parent(signal.SIGKILL)  # the server then kills the program
+            child = runpy.run_path(_CLIENT)["fork"](**spec["warm"], env=env, output=output)
+        child = child or start(spec["command"], env, output)
     except OSError as error:
         tell(failed=str(error))
         return 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tfdistr.clusters.guard import MARK
-from tfdistr.clusters.worker_process import log_path, server_lost_error
+from tfdistr.clusters.worker_process import Worker, server_lost_error
 from tfdistr.errors import ClusterStartError, TfdistrError
 from tfdistr.utils.log_tail import LineReader
 
@@ -53,26 +53,22 @@ class ProgramOutput:
         self._pipe.close()
 
 
-class RemoteWorker:
-    """A worker on another host, with the interface of `Worker`. Its guard reports to the launcher."""
+class RemoteWorker(Worker):
+    """A worker on another host. Its guard reports to the launcher."""
 
     def __init__(self, job: RemoteJob, index: int, run_dir: Path, host: str) -> None:
-        self.index, self.host, self.log = index, host, log_path(run_dir, index)
-        self.pid = 0  # until it has started
-        self.exit_code: int | None = None
-        self.is_stopped = False
+        super().__init__(index, host, run_dir)
         self.heard: float | None = None
         self.reported: int | None = None
         self._job = job
-        self._started = None if job.waits else time.monotonic()
-        self._ended = 0.0
+        self._stopped = False
+        if job.waits:
+            self._started = None
 
     @property
-    def seconds(self) -> float:
-        """Seconds from its start to its end, or until now; 0 while it waits for a host."""
-        if self._started is None:
-            return 0.0
-        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
+    def is_stopped(self) -> bool:
+        """Return whether its guard has reported that it is stopped (SIGSTOP)."""
+        return self._stopped
 
     @property
     def answered(self) -> bool:
@@ -91,7 +87,7 @@ class RemoteWorker:
         self.heard = time.monotonic()
         self.host = str(message.get("host", self.host))
         self.pid = message.get("pid", self.pid)
-        self.is_stopped = message.get("stopped", self.is_stopped)
+        self._stopped = message.get("stopped", self._stopped)
         self.reported = 1 if "failed" in message else message.get("exit_code", self.reported)
         if message.get("missing"):
             self._job.fail(unseen_run_dir(message["missing"], self.host, self.index), self)

@@ -10,11 +10,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from tfdistr.clusters.guard import end_group_with_this
 from tfdistr.errors import TfdistrError, WorkerFailedError
-from tfdistr.fork_server.client import Forked, Refused, cold_start
+from tfdistr.fork_server.client import Forked, fork
 from tfdistr.utils.interrupts import uninterrupted
 from tfdistr.utils.processes import process_state
 
@@ -26,37 +26,65 @@ GRACE = 2.0
 _REAP = 30.0  # a killed process may still have to release a device
 
 
-class Worker(Protocol):
-    """The interface of a started worker. `WorkerProcess` describes the attributes."""
+class Worker:
+    """A started worker: the base of `WorkerProcess` and `RemoteWorker`.
 
-    index: int
-    host: str
-    pid: int
-    log: Path
-    exit_code: int | None
+    Attributes:
+        pid: Its process id, which is the number of its process group, too; 0 until it has started.
+        log: The file with its output.
+        exit_code: None while it runs; then its exit status, or minus the signal that killed it.
+    """
+
+    def __init__(self, index: int, host: str, run_dir: str | os.PathLike[str]) -> None:
+        self.index, self.host, self.pid = index, host, 0
+        self.log = log_path(run_dir, index)
+        self.exit_code: int | None = None
+        self._started: float | None = time.monotonic()  # None while it waits for a host
+        self._ended = 0.0
 
     @property
-    def seconds(self) -> float: ...
-    @property
-    def is_stopped(self) -> bool: ...
-    @property
-    def silent_for(self) -> float: ...
-    def poll(self) -> int | None: ...
-    def signal_group(self, number: signal.Signals) -> None: ...
-    def terminate(self) -> None: ...
-    def reap(self) -> None: ...
-    def launch_error(self) -> TfdistrError | None: ...
+    def seconds(self) -> float:
+        """Seconds from its start to its end, or until now; 0 while it waits for a host."""
+        if self._started is None:
+            return 0.0
+        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
 
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether it is stopped (SIGSTOP)."""
+        raise NotImplementedError
 
-@runtime_checkable
-class Announcing(Protocol):
-    """A worker whose launcher has news for the user."""
+    @property
+    def silent_for(self) -> float:
+        """Seconds since its last heartbeat; 0 if the system reports its end."""
+        return 0.0
+
+    def poll(self) -> int | None:
+        """Check whether it has exited."""
+        raise NotImplementedError
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to it and to the processes that it started."""
+        raise NotImplementedError
+
+    def terminate(self) -> None:
+        """Send SIGTERM, as a scheduler does some time before it kills a process."""
+        self.signal_group(signal.SIGTERM)
+
+    def reap(self) -> None:
+        """Wait until it has exited, after SIGKILL."""
+        raise NotImplementedError
+
+    def launch_error(self) -> TfdistrError | None:
+        """Return the error if it could not be started, or was lost with its launcher."""
+        raise NotImplementedError
 
     def news(self) -> list[str]:
-        """Return the messages for the user since the last call."""
+        """Return what its launcher has to tell the user since the last call."""
+        return []
 
 
-class WorkerProcess:
+class WorkerProcess(Worker):
     """A started worker, in its own session and process group.
 
     Its standard output and its standard error go to one file, ``RUN_DIR/logs/worker-<index>.log``; its
@@ -65,11 +93,6 @@ class WorkerProcess:
     Args:
         env: Its whole environment.
         warm: How a fork server starts it. If this is None, or the server refuses, it starts cold.
-
-    Attributes:
-        pid: Its process id, which is the number of its process group, too.
-        exit_code: None while it runs; then its exit status, or minus the signal that killed it.
-        seconds: Seconds from its start to its end, or until now.
     """
 
     def __init__(
@@ -82,16 +105,12 @@ class WorkerProcess:
         files: Sequence[int] = (),
         warm: WarmStart | None = None,
     ) -> None:
-        self.index = index
-        self.host = socket.gethostname()
-        self.log = log_path(run_dir, index)
+        super().__init__(index, socket.gethostname(), run_dir)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)  # a worker of an earlier run may still write into its log
-        self.exit_code: int | None = None
-        self._started, self._ended = time.monotonic(), 0.0
         self._end_watcher: Callable[[], None] = lambda: None
         with self.log.open("wb", buffering=0) as output:
-            forked = warm and _fork(warm, env, output)
+            forked = warm and fork(warm.server, warm.argv, env, output)
             try:
                 with uninterrupted():
                     self._process = forked or subprocess.Popen(
@@ -112,19 +131,9 @@ class WorkerProcess:
             self._started = time.monotonic()  # the server may have had to import TensorFlow first
 
     @property
-    def seconds(self) -> float:
-        """Seconds from its start to its end, or until now."""
-        return (time.monotonic() if self.exit_code is None else self._ended) - self._started
-
-    @property
     def is_stopped(self) -> bool:
         """Return whether it is stopped (SIGSTOP); only Linux reports this."""
         return process_state(self.pid) in ("T", "t")
-
-    @property
-    def silent_for(self) -> float:
-        """0: it needs no heartbeats, because the system reports its end."""
-        return 0.0
 
     def poll(self) -> int | None:
         """Check whether it has exited; if so, kill the rest of its process group."""
@@ -143,10 +152,6 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left (macOS: only zombies)
             os.killpg(self.pid, number)
 
-    def terminate(self) -> None:
-        """Send SIGTERM, as a scheduler does some time before it kills a process."""
-        self.signal_group(signal.SIGTERM)
-
     def reap(self) -> None:
         """Wait until it has exited, after SIGKILL."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -155,7 +160,7 @@ class WorkerProcess:
 
     def _end_at_once(self) -> None:
         """Kill the processes that have started."""
-        if hasattr(self, "pid"):
+        if self.pid:
             self.signal_group(signal.SIGKILL)
             self._process.wait()
             self._end_watcher()
@@ -164,15 +169,6 @@ class WorkerProcess:
         """Return the error if it was lost with its fork server."""
         lost = isinstance(self._process, Forked) and self._process.server_lost
         return server_lost_error(self) if lost else None
-
-
-def _fork(warm: WarmStart, env: Mapping[str, str], output: IO[bytes]) -> Forked | None:
-    """Start a process through a fork server; None if the server refuses, with the reason in ``output``."""
-    try:
-        return Forked(warm.server, warm.argv, env=env, output=output.fileno())
-    except Refused as refused:
-        output.write(cold_start(refused))
-        return None
 
 
 def server_lost_error(worker: Worker) -> WorkerFailedError:

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 TIMEOUT = 60.0
 """Seconds that a server may take to answer: it may have to import TensorFlow first."""
@@ -27,11 +27,6 @@ _kill_group = runpy.run_path(os.path.join(_UTILS, "processes.py"))["kill_group"]
 
 class Refused(Exception):
     """A server did not make a process; the message has the reason."""
-
-
-def cold_start(refused: Refused) -> bytes:
-    """Return the line for the log of a process that had to start cold."""
-    return f"tfdistr: this process started cold, because of its fork server: {refused}.\n".encode()
 
 
 class Forked:
@@ -147,6 +142,16 @@ class Forked:
                 self.server_lost = True
                 return
             self._received += self._lines.take(received)
+
+
+def fork(server: str, argv: Sequence[str], env: Mapping[str, str], output: IO[bytes]) -> Forked | None:
+    """Fork a process; None if the server refuses, with the reason in ``output``: it has to start cold."""
+    try:
+        return Forked(server, argv, env=env, output=output.fileno())
+    except Refused as refused:
+        said = f"tfdistr: this process started cold, because of its fork server: {refused}.\n"
+        output.write(said.encode())
+        return None
 
 
 def send_request(connection: socket.socket, message: Mapping[str, object], files: Sequence[int] = ()) -> None:

@@ -23,17 +23,6 @@ from tfdistr.rendezvous.tf_config import check_schema, endpoint, load_json, plai
 from tfdistr.schemas import normalise, show
 from tfdistr.utils.describe import number_of
 
-__all__ = [
-    "JOBS",
-    "ClusterConfig",
-    "ClusterPlan",
-    "Task",
-    "cluster_from_env",
-    "parse_tf_config",
-    "split_address",
-    "tf_config",
-]
-
 JOBS = ("chief", "worker", "ps", "evaluator")
 """The jobs that a cluster can have, in the order in which they are listed."""
 _AT_MOST_ONE = ("chief", "evaluator")

@@ -40,11 +40,11 @@ def launcher_of(environ: Mapping[str, str] = os.environ) -> tuple[str, int, int,
     return None
 
 
-def place_on_host(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+def place_on_host() -> tuple[int, int] | None:
     """Return the index of an MPI rank among those of its host, and their number; None if it is not given."""
     for names in _PLACES:
-        if all(environ.get(name, "").isdigit() for name in names):
-            return int(environ[names[0]]), int(environ[names[1]])
+        if all(os.environ.get(name, "").isdigit() for name in names):
+            return int(os.environ[names[0]]), int(os.environ[names[1]])
     return None
 
 

@@ -7,7 +7,6 @@ index of the pod. The names of the pods have the form of HOSTS. The headless Ser
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous.config import ClusterConfig, Task
@@ -26,11 +25,11 @@ _PLACE = "{index}"
 _FIX = "Write the manifests with: tfdistr kubernetes write; or set TF_CONFIG."
 
 
-def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+def place_in_job() -> tuple[int, int] | None:
     """Return the index of this worker and the number of workers; None in a process that is in no such pod."""
-    if not environ.get(HOSTS):
+    if not os.environ.get(HOSTS):
         return None
-    workers, index = _number(environ, WORKERS, least=1), _number(environ, INDEX)
+    workers, index = _number(WORKERS, least=1), _number(INDEX)
     if index >= workers:
         raise ClusterConfigError(
             f"The variable {INDEX} of a pod must be below {WORKERS}.",
@@ -40,14 +39,13 @@ def place_in_job(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | N
     return index, workers
 
 
-def kubernetes_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
+def kubernetes_cluster_from_env() -> ClusterConfig | None:
     """Derive the cluster of a Kubernetes Job from the environment of one of its pods."""
-    known = os.environ if environ is None else environ
-    place = place_in_job(known)
+    place = place_in_job()
     if place is None:
         return None
     index, workers = place
-    pattern, port = known[HOSTS], _number(known, PORT, least=1)
+    pattern, port = os.environ[HOSTS], _number(PORT, least=1)
     if _PLACE not in pattern and workers > 1:
         raise ClusterConfigError(
             f"The variable {HOSTS} must have {_PLACE} in the place of the index.",
@@ -65,8 +63,8 @@ def run_dir_of_pod() -> str | None:
     return os.environ.get(RUN_DIR) or None
 
 
-def _number(environ: Mapping[str, str], name: str, *, least: int = 0) -> int:
-    text = environ.get(name, "")
+def _number(name: str, *, least: int = 0) -> int:
+    text = os.environ.get(name, "")
     if not text.isdecimal() or int(text) < least:
         raise ClusterConfigError(
             f"The variable {name} of a pod must be a whole number of at least {least}.",

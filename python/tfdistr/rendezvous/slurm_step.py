@@ -10,8 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
-from collections.abc import Mapping
 from functools import lru_cache
 
 from tfdistr.errors import ClusterConfigError
@@ -19,6 +17,7 @@ from tfdistr.rendezvous.config import ClusterConfig, Task
 from tfdistr.rendezvous.launcher_ranks import launcher_of
 from tfdistr.rendezvous.tf_config import join_address
 from tfdistr.schemas import show
+from tfdistr.utils.processes import run_program
 
 PORT = "TFDISTR_SLURM_PORT"
 """The environment variable with the port of worker 0; worker ``i`` listens on this port plus ``i``."""
@@ -29,69 +28,68 @@ _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _ADDRESS = re.compile(r"^NodeName=(\S+) .*?\bNodeAddr=(\S+)", re.MULTILINE)
 
 
-def is_slurm_task(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a process is one of several tasks of a Slurm step, each of them a worker.
+def is_slurm_task() -> bool:
+    """Return whether this process is one of several tasks of a Slurm step, each of them a worker.
 
     A task may also be an MPI rank (``srun --mpi=pmi2``). It is no worker if ``mpiexec`` runs in the task,
     because ``mpiexec`` starts ranks of its own.
     """
-    told = launcher_of(environ)
-    slurm = launcher_of({name: value for name, value in environ.items() if name.startswith("SLURM_")})
+    told = launcher_of()
+    slurm = launcher_of({name: value for name, value in os.environ.items() if name.startswith("SLURM_")})
     if told is None or slurm is None or slurm[2] < 2:
         return False
     return told[1] == slurm[1] and told[2] in (0, slurm[2]) and told[0] != "OMPI_COMM_WORLD_RANK"
 
 
-def place_in_step(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+def place_in_step() -> tuple[int, int] | None:
     """Return the index of this worker and the number of workers; None in a process that is no task."""
-    if not is_slurm_task(environ):
+    if not is_slurm_task():
         return None
-    counts = _tasks_of_nodes(environ)
-    node, local = _number(environ, "SLURM_NODEID"), _number(environ, "SLURM_LOCALID")
+    counts = _tasks_of_nodes()
+    node, local = _number("SLURM_NODEID"), _number("SLURM_LOCALID")
     if node >= len(counts) or local >= counts[node]:
         raise ClusterConfigError(
             "The variables of a Slurm task must fit together: SLURM_NODEID and SLURM_LOCALID must be in "
             "SLURM_STEP_TASKS_PER_NODE.",
-            received=f"node {node}, task {local} there, and the tasks {environ['SLURM_STEP_TASKS_PER_NODE']}",
+            received=f"node {node}, task {local} there, and the tasks {_text('SLURM_STEP_TASKS_PER_NODE')}",
             fix="Start the script by srun itself, or set TF_CONFIG.",
         )
     return sum(counts[:node]) + local, sum(counts)
 
 
-def place_on_node(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+def place_on_node() -> tuple[int, int] | None:
     """Return the index of this worker on its node and the number of workers there, if they share all GPUs.
 
     None in a process that is no task, and with ``srun --gpus-per-task``, which gives each task its own GPUs.
     """
     try:
-        if place_in_step(environ) is None or environ.get("SLURM_GPUS_PER_TASK"):
+        if place_in_step() is None or os.environ.get("SLURM_GPUS_PER_TASK"):
             return None
     except ClusterConfigError:  # the cluster may not be that of Slurm; else the error comes later
         return None
-    node, local = _number(environ, "SLURM_NODEID"), _number(environ, "SLURM_LOCALID")
-    return local, _tasks_of_nodes(environ)[node]
+    node, local = _number("SLURM_NODEID"), _number("SLURM_LOCALID")
+    return local, _tasks_of_nodes()[node]
 
 
-def slurm_cluster_from_env(environ: Mapping[str, str] | None = None) -> ClusterConfig | None:
+def slurm_cluster_from_env() -> ClusterConfig | None:
     """Derive the cluster of a Slurm step from the environment of one of its tasks."""
-    known = os.environ if environ is None else environ
-    place = place_in_step(known)
+    place = place_in_step()
     if place is None:
         return None
-    listed = _text(known, "SLURM_STEP_NODELIST")
-    nodes, counts = expand_hostlist(listed), _tasks_of_nodes(known)
+    listed = _text("SLURM_STEP_NODELIST")
+    nodes, counts = expand_hostlist(listed), _tasks_of_nodes()
     if len(nodes) != len(counts):
         raise ClusterConfigError(
             "SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE must have as many nodes.",
             received=f"{len(nodes)} nodes in {show(listed)}, {len(counts)} in "
-            f"{show(known['SLURM_STEP_TASKS_PER_NODE'])}",
+            f"{show(_text('SLURM_STEP_TASKS_PER_NODE'))}",
             fix="Start the script by srun itself, or set TF_CONFIG.",
         )
     addresses = node_addresses(listed)
     hosts = [
         addresses.get(node, node) for node, count in zip(nodes, counts, strict=True) for _ in range(count)
     ]
-    first = _first_port(known, len(hosts))
+    first = _first_port(len(hosts))
     workers = tuple(join_address(host, first + index) for index, host in enumerate(hosts))
     return ClusterConfig({"worker": workers}, Task("worker", place[0]))
 
@@ -161,24 +159,13 @@ def expand_counts(text: str) -> list[int]:
 @lru_cache(maxsize=8)
 def node_addresses(nodes: str) -> dict[str, str]:
     """Return the addresses of nodes by their names, from Slurm; empty if ``scontrol`` does not answer."""
-    try:
-        said = subprocess.run(
-            ["scontrol", "--oneliner", "show", "node", nodes],
-            capture_output=True, text=True, timeout=_SCONTROL_TIMEOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):  # in a container there may be none
-        return {}
-    return addresses_in(said.stdout)
+    said = run_program(["scontrol", "--oneliner", "show", "node", nodes], _SCONTROL_TIMEOUT)
+    return dict(_ADDRESS.findall(said.output))
 
 
-def addresses_in(text: str) -> dict[str, str]:
-    """Return the addresses in the output of ``scontrol --oneliner show node``, by the names of the nodes."""
-    return dict(_ADDRESS.findall(text))
-
-
-def _first_port(environ: Mapping[str, str], count: int) -> int:
+def _first_port(count: int) -> int:
     """Return the port of worker 0, on which all tasks of the step agree."""
-    asked = environ.get(PORT)
+    asked = os.environ.get(PORT)
     if asked is not None:
         if not asked.isdecimal() or not 0 < int(asked) <= 65_536 - count:
             raise ClusterConfigError(
@@ -187,19 +174,19 @@ def _first_port(environ: Mapping[str, str], count: int) -> int:
                 fix=f"Set it to a number from 1 to {65_536 - count}, or leave it out.",
             )
         return int(asked)
-    job, step = _number(environ, "SLURM_JOB_ID"), _number(environ, "SLURM_STEP_ID")
-    restarts = environ.get("SLURM_RESTART_COUNT", "0")
+    job, step = _number("SLURM_JOB_ID"), _number("SLURM_STEP_ID")
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     # Steps that run at the same time on a node must not share ports: neighbours are far apart.
     number = job * 1_009 + step * 131 + (int(restarts) if restarts.isdecimal() else 0) * 17
     return _PORTS.start + number % max(1, len(_PORTS) - count)
 
 
-def _tasks_of_nodes(environ: Mapping[str, str]) -> list[int]:
-    return expand_counts(_text(environ, "SLURM_STEP_TASKS_PER_NODE"))
+def _tasks_of_nodes() -> list[int]:
+    return expand_counts(_text("SLURM_STEP_TASKS_PER_NODE"))
 
 
-def _number(environ: Mapping[str, str], name: str) -> int:
-    text = _text(environ, name)
+def _number(name: str) -> int:
+    text = _text(name)
     if not text.isdecimal():
         raise ClusterConfigError(
             f"The environment variable {name} of a Slurm task must be a whole number.",
@@ -209,11 +196,11 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _text(environ: Mapping[str, str], name: str) -> str:
-    if not environ.get(name):
+def _text(name: str) -> str:
+    if not os.environ.get(name):
         raise ClusterConfigError(
             f"A task of a Slurm step must have the environment variable {name}.",
             received="a task without it",
             fix="Start the script by srun itself, without --export=NONE, or set TF_CONFIG.",
         )
-    return environ[name]
+    return os.environ[name]

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from tfdistr.errors import ClusterConfigError, ClusterStartError, WorkerFailedError
-from tfdistr.rendezvous.config import ClusterConfig, Task, split_address
+from tfdistr.rendezvous.config import ClusterConfig, Task
 from tfdistr.rendezvous.peer_failure import UNREACHED
 from tfdistr.rendezvous.protocol import PORT_IN_USE, no_port_error, says_port_in_use
+from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.utils.arguments import check_positive
 from tfdistr.utils.processes import die_with_parent
 

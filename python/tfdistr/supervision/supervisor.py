@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tfdistr.clusters.cluster import Cluster, ProcessRole
 from tfdistr.clusters.guard import HEARTBEAT
-from tfdistr.clusters.worker_process import GRACE, Announcing, Worker, log_path, scratch_path, stop
+from tfdistr.clusters.worker_process import GRACE, Worker, log_path, scratch_path, stop
 from tfdistr.errors import (
     STOPPED_STATUS,
     CheckpointError,
@@ -46,6 +46,8 @@ STOP_TIMEOUT = 30.0
 """Seconds that a worker may be stopped (SIGSTOP, a debugger) while others wait for it."""
 REPLACEMENTS = 10
 """The limit for replacements of one worker: a worker that dies repeatedly makes no progress."""
+PORT_RETRIES = 5
+"""The limit for restarts of all workers because another process has taken the port of one."""
 SERVER_GRACE = 15.0
 """Seconds that servers may take to exit once their chief has exited well; then they are killed."""
 
@@ -84,7 +86,6 @@ def run_workers(
     command: Sequence[str],
     run_dir: str | os.PathLike[str],
     on_event: OnEvent | None = None,
-    port_retries: int = 5,
     *,
     heartbeat_timeout: float | None = None,
 ) -> list[WorkerStatus]:
@@ -99,7 +100,7 @@ def run_workers(
             raise generation.stopped
         if root is None:
             return generation.statuses()
-        if not root.port_in_use or attempt > port_retries:
+        if not root.port_in_use or attempt > PORT_RETRIES:
             raise generation.error(root, attempt)
         for index in range(cluster.workers):
             log = log_path(run_dir, index)
@@ -352,7 +353,7 @@ class _Attempt:
     def _show_news(self) -> None:
         """Show messages of the workers' launcher, such as the state of its queue."""
         for process in self._processes:
-            for line in process.news() if isinstance(process, Announcing) else ():
+            for line in process.news():
                 self._notify(event_now("log", line=line))
 
     def _follow(self, final: bool = False) -> None:

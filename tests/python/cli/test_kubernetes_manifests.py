@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import kubernetes_validate
 import pytest
@@ -85,7 +86,8 @@ def test_kubernetes_takes_them_and_the_pods_get_what_was_given(
     given_to_pods = variables(manifests)
     assert {name: given_to_pods[name] for name in env} == env
     for index in {0, workers - 1}:
-        cluster = kubernetes_cluster_from_env(given_to_pods | {"JOB_COMPLETION_INDEX": str(index)})
+        with mock.patch.dict(os.environ, given_to_pods | {"JOB_COMPLETION_INDEX": str(index)}):
+            cluster = kubernetes_cluster_from_env()
         if workers == 1:
             assert cluster is None
         else:

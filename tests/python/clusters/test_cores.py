@@ -18,8 +18,8 @@ CORES = usable_cores()
 def taken(monkeypatch):
     """Has this process take a share of the cores, and gives the threads that TensorFlow will have."""
 
-    def take(index: int, workers: int, each: int | None) -> tuple[list[int], str, str]:
-        for name, value in share_of(index, workers, each).items():
+    def take(index: int, workers: int, each: int | None, **options: bool) -> tuple[list[int], str, str]:
+        for name, value in share_of(index, workers, each, **options).items():
             monkeypatch.setenv(name, value)
         for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
             monkeypatch.setenv(name, "")
@@ -71,16 +71,9 @@ class TestTake:
     @pytest.mark.skipif(len(CORES) < 2, reason="there is one core")
     def test_cores_to_which_slurm_has_bound_nobody_are_shared(self, taken, monkeypatch):
         monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(len(CORES)))
-        for name, value in share_of(1, len(CORES), None, by_slurm=True).items():
-            monkeypatch.setenv(name, value)
-        for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-            monkeypatch.setenv(name, "")
-            monkeypatch.delenv(name)
-        try:
-            assert take_cores() == [CORES[1]]
-        finally:
-            for thread in os.listdir("/proc/self/task"):
-                os.sched_setaffinity(int(thread), CORES)
+        assert taken(1, len(CORES), None, by_slurm=True)[0] == [CORES[1]]
+        monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(2 * len(CORES)))  # of an allocation around the job
+        assert taken(1, len(CORES), None)[0] == [CORES[1]]
 
     def test_so_many_as_asked_for(self, taken):
         assert taken(len(CORES) - 1, len(CORES), 1) == ([CORES[-1]], "1", "1")

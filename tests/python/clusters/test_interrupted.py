@@ -63,37 +63,30 @@ def test_a_second_ctrl_c_leaves_nothing_either(parent: Callable[..., Any]) -> No
 
 
 # A wrapper around the worker, such as a shell that does not exec, is its parent then.
-WRAPPED = ["sh", "-c", '"$@"; true', "sh", *command("wait")]
+WRAPPED = ["sh", "-c", '"$@"; true', "sh", *command("wait_with_grandchild")]
 
 
 # Slow: the same code ends them after other signals.
 @pytest.mark.parametrize(
-    "number", mostly_slow([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], quick=[signal.SIGKILL])
+    "number",
+    mostly_slow([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], quick=[signal.SIGKILL, signal.SIGTERM]),
 )
-@pytest.mark.parametrize("worker", [command("wait"), WRAPPED], ids=["direct", "wrapped"])
+@pytest.mark.parametrize("worker", [command("wait_with_grandchild"), WRAPPED], ids=["direct", "wrapped"])
 def test_the_workers_end_with_a_parent_that_is_killed(
-    parent: Callable[..., Any], worker: list[str], number: signal.Signals
+    parent: Callable[..., Any], tmp_path: Path, worker: list[str], number: signal.Signals
 ) -> None:
+    """And what they have started."""
     process, pids = parent(worker)
-    process.send_signal(number)
-    assert process.wait(10) == -number
-    assert wait_for(lambda: not [pid for pid in pids if is_there(pid)], 5)
 
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_the_workers_started_ends_with_a_parent_that_is_killed(
-    parent: Callable[..., Any], tmp_path: Path, number: signal.Signals
-) -> None:
-    process, _ = parent(command("wait_with_grandchild"))
-
-    def grandchildren() -> list[int]:
-        return [event["pid"] for event in events_in(tmp_path) if event["event"] == "grandchild"]
+    def grandchildren() -> set[int]:
+        return {event["pid"] for event in events_in(tmp_path) if event["event"] == "grandchild"}
 
     assert wait_for(lambda: len(grandchildren()) == 2, 10)
-    assert all(map(is_there, grandchildren()))
+    pids |= grandchildren()
+    assert all(map(is_there, pids))
     process.send_signal(number)
     assert process.wait(10) == -number
-    assert wait_for(lambda: not [pid for pid in grandchildren() if is_there(pid)], 5)
+    assert wait_for(lambda: not any(map(is_there, pids)), 5)
 
 
 def test_a_halted_worker_ends_with_a_parent_that_is_killed(parent: Callable[..., Any]) -> None:

@@ -15,7 +15,6 @@ from launched_job import Job
 import tfdistr
 from tfdistr.clusters.cluster import ProcessRole
 from tfdistr.clusters.local import parameter_servers
-from tfdistr.clusters.local.parameter_servers import LocalServers
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.errors import WorkerFailedError
 from tfdistr.rendezvous.config import tf_config
@@ -147,8 +146,9 @@ SAY_PATH = "import json, os, sys; json.dump(os.environ.get('PYTHONPATH'), open(s
 def test_servers_find_the_modules_of_the_user(env, of_r, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "of the session")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(parameter_servers, "_SERVER", (sys.executable, "-S", "-c", SAY_PATH))
-    servers = LocalServers(tfdistr.local_cluster(1, ps=1, env=env, warm=False))
+    of_server = SAY_PATH.replace(".json", ".server.json")
+    monkeypatch.setattr(parameter_servers, "_SERVER", (sys.executable, "-S", "-c", of_server))
+    servers = tfdistr.local_cluster(1, ps=1, env=env, warm=False).with_servers()
     python = str(Path(sys.executable).resolve()) if of_r else sys.executable
     processes = servers.start([python, "-S", "-c", SAY_PATH], tmp_path)
     try:
@@ -156,7 +156,8 @@ def test_servers_find_the_modules_of_the_user(env, of_r, tmp_path, monkeypatch):
             process._process.wait(30)
     finally:
         stop(processes)
-    said = [json.loads((tmp_path / f"{index}.json").read_text()) for index in range(3)]
+    files = ("0.server.json", "1.server.json", "2.json")
+    said = [json.loads((tmp_path / file).read_text()) for file in files]
     users = env.get("PYTHONPATH", "of the session")
     own = str(Path(tfdistr.__file__).parents[1])
     of_servers = os.pathsep.join(filter(None, [own, users])) if of_r else users
@@ -194,7 +195,7 @@ def test_a_job_ends_well_although_a_worker_was_replaced(job, monkeypatch):
 
 
 def test_the_processes_of_a_cluster_with_parameter_servers():
-    servers = LocalServers(tfdistr.local_cluster(2, ps=2))
+    servers = tfdistr.local_cluster(2, ps=2).with_servers()
     assert [str(task) for task in servers.tasks] == ["worker 0", "worker 1", "ps 0", "ps 1", "chief 0"]
     assert [role.title for role in servers.roles] == [
         "Worker 0 of 2", "Worker 1 of 2", "The parameter server ps 0 of 2", "The parameter server ps 1 of 2",

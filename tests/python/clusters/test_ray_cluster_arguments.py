@@ -120,7 +120,7 @@ def test_what_actors_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert '"127.0.0.1:2223"' in of_one_machine["env"]["TF_CONFIG"].replace(" ", "")
 
 
-SCARCE = {"nodes": [{"host": "a", "CPU": 4.0}], "free": {"CPU": 0.5}, "room": 1}
+SCARCE = {"nodes": [{"host": "a", "CPU": 4.0}], "free": {"CPU": 0.5}}
 
 
 def fail(

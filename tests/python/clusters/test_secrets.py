@@ -9,7 +9,8 @@ from typing import Any
 
 import hosts
 import pytest
-from observed import containing, wait_for
+from launched import wait_for
+from observed import containing, everybody
 
 from tfdistr.clusters import guard
 from tfdistr.clusters.local.local_cluster import local_cluster
@@ -74,7 +75,7 @@ def test_the_environment_arrives_as_it_was(tmp_path: Path) -> None:
     cluster = local_cluster(2, env=tokens | {"LD_PRELOAD": "libm.so.6"})
     processes = cluster.start([sys.executable, "-c", ENVIRONMENT, str(given)], run_dir)
     try:
-        wait_for(lambda: all(process.poll() is not None for process in processes), 60, "the workers")
+        assert wait_for(lambda: all(process.poll() is not None for process in processes), 60)
     finally:
         stop(processes)
     assert [process.exit_code for process in processes] == [0, 0]
@@ -96,23 +97,17 @@ def test_nor_is_it_to_be_read_on_several_hosts(tmp_path: Path) -> None:
         wait = f"{ENVIRONMENT}\nimport time\ntime.sleep(600)"
         processes = cluster.start([sys.executable, "-c", wait, str(given)], run_dir)
         try:
-            wait_for(
+            assert wait_for(
                 lambda: all(process.poll() is None for process in processes)
                 and len([file for file in given.iterdir() if file.read_text().endswith("}")]) == 2,
-                60, "the workers",
+                60,
             )  # fmt: skip
-            everybody = {int(process.name) for process in Path("/proc").glob("[0-9]*")}
-            assert containing(str(run_dir), everybody, tmp_path / "nothing")
-            assert containing(word, everybody, run_dir) == []
+            assert containing(str(run_dir), everybody(), tmp_path / "nothing")
+            assert containing(word, everybody(), run_dir) == []
         finally:
             stop(processes)
     assert all(json.loads((given / index).read_text()) == {"TOKEN": word} for index in "01")
     assert containing(word, set(), run_dir) == []
-
-
-def everybody() -> set[int]:
-    """All processes of this machine."""
-    return {int(process.name) for process in Path("/proc").glob("[0-9]*")}
 
 
 # As long as there is a file "runs", a job runs; each program notes what it is told.
@@ -149,7 +144,7 @@ def test_slurm_has_it_in_one_private_file(
     told = programs / "told"
     processes = slurm_cluster(2, env={"TOKEN": word}).start([sys.executable, "-c", ""], run_dir)
     try:
-        wait_for(lambda: told.exists() and program in told.read_text(), 60, program)
+        assert wait_for(lambda: told.exists() and program in told.read_text(), 60)
         private = run_dir / guard.SPEC
         assert containing(word, everybody(), tmp_path) == [str(private)]
         assert private.stat().st_mode & 0o777 == 0o600
@@ -188,7 +183,7 @@ def test_ray_gets_it_by_no_file_and_no_command_line(tmp_path: Path, monkeypatch:
             processes[0].poll()
             return tokens.exists() and tokens.read_text().endswith("]")
 
-        wait_for(arrived, 60, "the driver")
+        assert wait_for(arrived, 60)
         assert json.loads(tokens.read_text()) == [word[::-1]] * 2
         assert containing(str(program), everybody(), tmp_path / "nothing")
         assert containing(word, everybody(), tmp_path) == []

@@ -1,6 +1,5 @@
 """What slurm_cluster() takes, what it asks Slurm for, and how its errors read. Without Slurm."""
 
-import inspect
 import os
 import signal
 import subprocess
@@ -10,18 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from launched import wait_for
 from refusals import assert_says
 
 import tfdistr
-from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.remote_worker import RemoteJob, RemoteWorker, message_in
 from tfdistr.clusters.slurm import programs as slurm_programs
 from tfdistr.clusters.slurm import slurm_cluster as slurm_cluster_module
-from tfdistr.clusters.slurm.programs import State, check_programs, mpi_of_srun, state_of_job
-from tfdistr.clusters.slurm.ranks import how_ended, lost_error, srun_line
+from tfdistr.clusters.slurm.programs import check_programs, mpi_of_srun, state_of_job
+from tfdistr.clusters.slurm.ranks import how_ended, lost_error
 from tfdistr.errors import ArgumentError, ClusterStartError, WorkerFailedError
+from tfdistr.utils.processes import ProgramEnd, run_program
 
 ALLOCATION = {
     "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[9-11]", "SLURM_TASKS_PER_NODE": "2(x2),1",
@@ -110,7 +110,7 @@ def test_the_script_of_a_job() -> None:
         template="#!/bin/bash\n{options}\n# mine\n{setup}\n{command}\n",
     )  # fmt: skip
     assert cluster.workers == 6
-    assert cluster._request().script(["srun", "a b"]).splitlines() == [
+    assert cluster.script(["srun", "a b"]).splitlines() == [
         "#!/bin/bash", "#SBATCH --job-name=tfdistr", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=3",
         "#SBATCH --cpus-per-task=4", "#SBATCH --gpus-per-task=1", "#SBATCH --partition=gpu",
         "#SBATCH --time=30", "#SBATCH --account=me", "#SBATCH --no-requeue", "#SBATCH --exclusive",
@@ -143,16 +143,17 @@ def test_an_allocation_that_names_no_tasks_has_one_on_each_node(monkeypatch: pyt
     assert tfdistr.slurm_cluster().counts == (1, 1, 1)
 
 
-def test_the_command_of_srun() -> None:
-    assert srun_line((2, 2), cores=3, mpi="pmi2", exclude=["n9"])[5:] == [
-        "--mpi=pmi2", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=3", "--exclude=n9",
-        "--overlap",
+def test_the_command_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = tfdistr.slurm_cluster(2, workers=4, cores_per_worker=3, gpus_per_worker=1)
+    common = ["--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=3", "--gpus-per-task=1"]
+    assert batch.srun()[5:] == ["--mpi=none", *common]
+    for name, value in {**ALLOCATION, "SLURM_CPUS_PER_TASK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert tfdistr.slurm_cluster().srun()[5:] == [
+        "--mpi=none", "--nodes=3", "--ntasks=5", "--cpus-per-task=2", "--overlap",
     ]  # fmt: skip
-    assert srun_line((2, 1), cores=None, mpi="none", local=False)[5:] == [
-        "--mpi=none",
-        "--nodes=2",
-        "--ntasks=3",
-    ]
+    left = attrs.evolve(batch, nodes=3, without_nodes=("n9",), mpi="pmi2")
+    assert left.srun()[5:] == ["--mpi=pmi2", *common, "--exclude=n9", "--overlap"]
 
 
 @pytest.mark.usefixtures("_allocation")
@@ -205,40 +206,39 @@ def test_an_mpi_that_srun_does_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ClusterStartError, match="Received: no mpi4py"):
         tfdistr.slurm_cluster(2).backend("mpi")
     assert tfdistr.slurm_cluster(2).backend("ring").reason == "the caller asked for it"
-    assert tfdistr.slurm_cluster(1).backend("auto").reason == "one worker has none to talk to"
-    assert str(tfdistr.slurm_cluster(2).backend("auto")) == (
-        "communication: left to the workers, because they find out what they have when they meet"
-    )
 
 
-def test_the_option_that_starts_an_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("none", "pmi2", "pmix"))
+def test_the_option_that_starts_an_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs(tmp_path, srun='[ "$1" = --mpi=list ] && echo none pmi2 >&2 && echo pmix')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    slurm_programs._mpi_types.cache_clear()
     assert mpi_of_srun("Open MPI v5.0.3", 2) == ("pmix", "")
     assert mpi_of_srun("MPICH Version: 5", 2) == ("pmi2", "")
+    slurm_programs._mpi_types.cache_clear()
 
 
 @pytest.mark.usefixtures("_allocation")
 def test_ranks_that_do_not_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_programs, "_mpi_types", lambda: ("pmi2",))
     slurm_programs._tried.cache_clear()
-    ended = subprocess.CompletedProcess((), 1, "", "x\nno PMI\n")
-    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *command, **options: ended)
+    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *_, **__: ProgramEnd("", "no PMI"))
     assert mpi_of_srun("MPICH", 2) == (None, "two ranks of srun --mpi=pmi2 did not join: no PMI")
     slurm_programs._tried.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("output", "error", "state"),
+    ("output", "failure", "state"),
     [
-        ("JobId=14 JobState=PENDING Reason=BeginTime Dependency=(null) Requeue=1", "", "PENDING (BeginTime)"),
-        ("JobId=14 JobState=RUNNING Reason=None Dependency=(null) Requeue=1", "", "RUNNING"),
+        ("JobId=14 JobState=PENDING Reason=BeginTime Dependency=(null) Requeue", None, "PENDING (BeginTime)"),
+        ("JobId=14 JobState=RUNNING Reason=None Dependency=(null) Requeue=1", None, "RUNNING"),
         ("", "slurm_load_jobs error: Invalid job id specified", "COMPLETED"),
         ("", "slurm_load_jobs error: Unable to contact slurm controller", ""),
     ],
 )
-def test_the_state_of_a_job(output: str, error: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = subprocess.CompletedProcess((), 1 if error else 0, output, error)
-    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *command, **options: ended)
+def test_the_state_of_a_job(
+    output: str, failure: str | None, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_programs, "ask_slurm", lambda *_: ProgramEnd(output, failure))
     assert str(state_of_job("14")) == state
 
 
@@ -258,10 +258,9 @@ watch(child.pid, iter([True, False, 0]), first=signal.SIGTERM, then=signal.SIGKI
     assert stopped == [True, False]
 
 
-def test_a_program_that_hangs_or_is_absent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert slurm_programs.ask_slurm("sleep", "5", timeout=0.1).returncode == 1
-    assert "No such file" in slurm_programs.ask_slurm("/nowhere/squeue").stderr
-    assert State("", "") == State("", "None")._replace(reason="")
+def test_a_program_that_hangs_or_is_absent_says_so() -> None:
+    assert run_program(["sleep", "5"], 0.1).failure == "no answer within 0.1 s"
+    assert run_program(["/nowhere/squeue"], 5).failure == "/nowhere/squeue: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -331,12 +330,9 @@ def test_workers_that_never_started_are_named(tmp_path: Path) -> None:
 
 def test_the_canceller_waits_for_the_end_of_its_parent(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" > {note}\n')
-    (tmp_path / "scancel").chmod(0o755)
+    programs(tmp_path, scancel=f'echo "$@" > {note}')
     program = (
-        "import os, subprocess, sys; "
-        "subprocess.Popen([sys.executable, '-I', '-S', "
-        f"{inspect.getfile(after_exit)!r}, 'after', str(os.getpid()), 'cancel', '12']); "
+        "import sys; from tfdistr.clusters.guard import after_exit; after_exit('cancel', '12'); "
         "sys.stdin.read()"
     )
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}

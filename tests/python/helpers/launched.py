@@ -71,14 +71,14 @@ def when_ready(workers: int, act: Callable[[], object]) -> Callable[[dict[str, A
     return look
 
 
-def assert_output_comes(job: Any) -> None:
+def assert_output_comes(job: Any, *arguments: Any) -> None:
     """Two workers talk: their lines come while they run, and are in their logs."""
 
     def read(event: dict[str, Any]) -> None:
         if event["event"] == "log" and event["line"] == "caf\ufffd [bold]x":
             (job.run_dir / f"read-{event['worker']}").touch()  # without it the worker fails
 
-    job.run("talk", look=read, follow=True)
+    job.run("talk", *arguments, look=read, follow=True)
     for worker in range(2):
         lines = [e["line"] for e in job.events if e["event"] == "log" and e["worker"] == worker]
         expected = [f"hello from {worker}", "to stderr", "100%", "caf\ufffd [bold]x", "the last words"]

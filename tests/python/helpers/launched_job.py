@@ -26,7 +26,7 @@ class Job:
 
     def run(
         self, behaviours: str, *arguments: Any, look: Callable[[dict[str, Any]], object] | None = None,
-        port_retries: int = 5, heartbeat_timeout: float | None = None, **options: Any,
+        heartbeat_timeout: float | None = None, **options: Any,
     ) -> list[WorkerStatus]:  # fmt: skip
         self.run_dir.mkdir(mode=0o700, exist_ok=True)
         cluster = self.cluster(*arguments, **options)
@@ -37,9 +37,8 @@ class Job:
                 look(event)
 
         return run_workers(
-            cluster, command(behaviours), self.run_dir, take, port_retries,
-            heartbeat_timeout=heartbeat_timeout,
-        )  # fmt: skip
+            cluster, command(behaviours), self.run_dir, take, heartbeat_timeout=heartbeat_timeout
+        )
 
     def fail(self, behaviours: str, *arguments: Any, **options: Any) -> Any:
         with pytest.raises(TfdistrError) as caught:

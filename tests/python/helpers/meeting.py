@@ -5,8 +5,9 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -67,6 +68,33 @@ def outcomes(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]
     assert [process.returncode for process in processes] == [0] * len(processes)
     ends = [json.loads(text) for text in texts]
     return [end | dict(zip(("by", "said"), reporter(end["said"]), strict=True)) for end in ends]
+
+
+#: What a worker says first to whoever connects to it.
+GREETING = {"task": "worker 0", "id": "x", "waits": [], "time": 0.0, "nonce": ""}
+
+
+@contextmanager
+def in_place_of_leader(answer: Callable[[socket.socket], None]) -> Iterator[dict[str, str]]:
+    """The addresses of two workers; ``answer`` gets each connection to the first, one after the other."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                with server.accept()[0] as one:
+                    answer(one)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def message(value: object) -> bytes:
+    """A line of the protocol."""
+    return json.dumps(value).encode() + b"\n"
 
 
 @contextmanager

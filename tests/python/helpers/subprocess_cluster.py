@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tfdistr.clusters.cluster import ConfiguredCluster
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.worker_process import WorkerProcess, stop
 from tfdistr.network.ports import free_ports
@@ -19,8 +19,8 @@ from tfdistr.utils.processes import PARENT
 
 
 @attrs.frozen(kw_only=True)
-class SubprocessCluster(ConfiguredCluster):
-    """Workers of this machine. `ConfiguredCluster` has the arguments that all clusters share."""
+class SubprocessCluster(Cluster):
+    """Workers of this machine. `Cluster` has the arguments that all clusters share."""
 
     workers: int = argument(check_int, "workers", default=2)
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 import sockets
-from observed import containing, wait_for
+from launched import wait_for
+from observed import containing
 from paths import PROGRAMS
 from slow import mostly_slow
 
@@ -94,7 +95,7 @@ def test_a_job_is_out_of_reach_and_keeps_secrets(
         return len(epochs) > 2
 
     with job(carrier, tmp_path, token, env) as process:
-        wait_for(lambda: trained(process), 150, "training")
+        assert wait_for(lambda: trained(process), 150)
         pids = sockets.descendants(process.pid)
         addresses = sockets.listening(pids)
         ports = [int(address.split()[1]) for address in addresses]
@@ -109,7 +110,7 @@ def test_a_job_is_out_of_reach_and_keeps_secrets(
         assert containing(word, pids, run_dir) == []
         events.poll()
         epochs.clear()
-        wait_for(lambda: trained(process), 60, "training after that")
+        assert wait_for(lambda: trained(process), 60)
         (tmp_path / "stop").write_text("")
         assert process.wait(100) == 0, (tmp_path / "output").read_text()[-3000:]
 
@@ -148,7 +149,8 @@ def two_servers(run_dir: Path, **env: str) -> Iterator[tuple[set[int], list[int]
     processes = local_cluster(2, env=env).start([sys.executable, "-c", SERVER], run_dir)
     try:
         for process in processes:
-            wait_for(lambda log=process.log: "reached" in log.read_text(), 40, process.log.read_text())
+            log = process.log
+            assert wait_for(lambda log=log: "reached" in log.read_text(), 40), log.read_text()
         pids = {process.pid for process in processes}
         configs = [Path(f"/proc/{pid}/environ").read_bytes() for pid in pids]
         found = re.findall(rb"127\.0\.0\.1:(\d+)", configs[0])

@@ -26,48 +26,39 @@ from tfdistr.rendezvous.config import (
     Task,
     cluster_from_env,
     parse_tf_config,
-    split_address,
     tf_config,
 )
+from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.schemas import load_schema
 
 # What is read --------------------------------------------------------------------------------------
 
-# R code, what jsonlite 1.8.4 writes for it, and the jobs and the task that this is.
+#: What jsonlite 1.8.4 writes, with and without `auto_unbox`, and the jobs and the task that this is.
 JSONLITE = [
     (
-        """toJSON(list(cluster = list(worker = list("a:1", "b:1")), task = list(type = "worker", index = 1)),
-                  auto_unbox = TRUE, always_decimal = TRUE)""",
         '{"cluster":{"worker":["a:1","b:1"]},"task":{"type":"worker","index":1.0}}',
         ({"worker": ("a:1", "b:1")}, Task("worker", 1)),
     ),
     (
-        """toJSON(list(cluster = list(worker = "a:1", ps = character(0), chief = NULL, evaluator = NA),
-                       task = list(type = "worker", index = 0)), auto_unbox = TRUE)""",
         '{"cluster":{"worker":"a:1","ps":[],"chief":{},"evaluator":null},"task":{"type":"worker","index":0}}',
         ({"worker": ("a:1",)}, Task("worker", 0)),
     ),
     (
-        """toJSON(list(cluster = list(worker = c(x = "a:1", y = "b:1"), chief = "c:1", ps = "d:1"),
-                       task = list(type = "chief", index = "0")), auto_unbox = TRUE)""",
         '{"cluster":{"worker":["a:1","b:1"],"chief":"c:1","ps":"d:1"},"task":{"type":"chief","index":"0"}}',
         ({"chief": ("c:1",), "worker": ("a:1", "b:1"), "ps": ("d:1",)}, Task("chief", 0)),
     ),
     (
-        """toJSON(list(cluster = list(worker = "a:1"), task = list(type = "worker", index = 0)))""",
         '{"cluster":{"worker":["a:1"]},"task":{"type":["worker"],"index":[0]}}',
         ({"worker": ("a:1",)}, Task("worker", 0)),
     ),
     (
-        """toJSON(list(cluster = list(worker = list("a:1", "b:1"), ps = NULL),
-                       task = list(type = "worker", index = 1)))""",
         '{"cluster":{"worker":[["a:1"],["b:1"]],"ps":{}},"task":{"type":["worker"],"index":[1]}}',
         ({"worker": ("a:1", "b:1")}, Task("worker", 1)),
     ),
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), [(text, expected) for _, text, expected in JSONLITE])
+@pytest.mark.parametrize(("text", "expected"), JSONLITE)
 def test_what_jsonlite_writes_is_read(text: str, expected: tuple[dict[str, tuple[str, ...]], Task]) -> None:
     config = parse_tf_config(text)
     assert (config.jobs, config.task) == expected
@@ -95,14 +86,8 @@ def test_a_config_is_read_as_itself() -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        "a:1",
-        "a:65535",
-        "node-1.example.org:2222",
-        "my_service:80",
-        "10.0.0.1:2222",
-        "[::1]:2222",
-        "[fe80::1:2]:1",
-        "[::ffff:1.2.3.4]:1",
+        *("a:1", "a:65535", "node-1.example.org:2222", "my_service:80", "10.0.0.1:2222"),
+        *("[::1]:2222", "[fe80::1:2]:1", "[::ffff:1.2.3.4]:1"),
     ],
 )
 def test_valid_addresses(address: str) -> None:
@@ -173,7 +158,7 @@ def test_tensorflow_reads_the_same_cluster(monkeypatch: pytest.MonkeyPatch) -> N
         *tf_config(worker=[A, "[::1]:2222"], chief=C),
         ClusterConfig({"worker": (A, B)}, Task("evaluator", 0)),
         parse_tf_config(text_of(rpc_layer="grpc", environment="cloud")),
-        *(parse_tf_config(text) for _, text, _ in JSONLITE if '"ps":"d:1"' not in text),
+        *(parse_tf_config(text) for text, _ in JSONLITE if '"ps":"d:1"' not in text),
     ]
     for config in configs:
         monkeypatch.setenv("TF_CONFIG", config.to_json())
@@ -207,15 +192,8 @@ def test_no_cluster_in_the_environment(text: str | None) -> None:
     ("text", "message"),
     [
         ('{"task": {"type": "worker", "index": 1}}', '`TF_CONFIG` must have the member "cluster".'),
-        (
-            '{"cluster": {}, "task": {"type": "worker", "index": 1}}',
-            "`cluster` must be an object that gives the addresses",
-        ),
         ('{"cluster": {"worker": []}}', '`TF_CONFIG` must have the member "task".'),
-        ('{"cluster": {"worker": ["a:1"]}}', '`TF_CONFIG` must have the member "task".'),
         ("null", "`TF_CONFIG` must be a JSON object with the members"),
-        ('"{}"', "`TF_CONFIG` must be a JSON object with the members"),
-        ("{", "TF_CONFIG must be valid JSON: Expecting property name"),
     ],
 )
 def test_half_a_cluster_in_the_environment_is_refused(text: str, message: str) -> None:

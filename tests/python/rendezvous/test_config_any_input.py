@@ -11,7 +11,8 @@ from slow import few_or_many
 
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous import tf_config
-from tfdistr.rendezvous.config import JOBS, ClusterConfig, Task, parse_tf_config, split_address
+from tfdistr.rendezvous.config import JOBS, ClusterConfig, Task, parse_tf_config
+from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.schemas import load_schema
 
 # The same examples on every run, and no files left behind.

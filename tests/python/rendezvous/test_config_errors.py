@@ -20,7 +20,8 @@ from config_cases import (
 )
 
 from tfdistr.errors import ClusterConfigError
-from tfdistr.rendezvous.config import ClusterConfig, Task, parse_tf_config, split_address
+from tfdistr.rendezvous.config import ClusterConfig, Task, parse_tf_config
+from tfdistr.rendezvous.tf_config import split_address
 
 
 def refusal(config: Any) -> ClusterConfigError:

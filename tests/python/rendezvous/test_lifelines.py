@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import sockets
@@ -218,12 +218,6 @@ def test_a_goodbye_ends_the_thread_and_closes_the_connections():
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "tfdistr-lifelines"]
 
-    def wait_for(condition: Callable[[], bool]) -> bool:
-        until = time.monotonic() + 5
-        while not condition() and time.monotonic() < until:
-            time.sleep(0.02)
-        return condition()
-
     here, there = socket.socketpair()
     with there:
         lifelines = Lifelines({"worker 0": here})
@@ -233,7 +227,7 @@ def test_a_goodbye_ends_the_thread_and_closes_the_connections():
         lifelines.say_goodbye()
         assert there.recv(100) == b"goodbye\n"
         assert there.recv(100) == b""
-        assert wait_for(lambda: not threads() and here.fileno() == -1)
+        assert wait_for(lambda: not threads() and here.fileno() == -1, 5)
     here, there = socket.socketpair()  # one that was not watched
     with there:
         Lifelines({"worker 0": here}).say_goodbye()

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import pytest
-from meeting import START_FIX, addresses, outcomes, run, started
+from meeting import GREETING, START_FIX, addresses, in_place_of_leader, message, outcomes, run, started
 
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.network.ports import free_ports
@@ -91,23 +91,18 @@ def test_who_has_waited_longest_ends_it_for_all():
 
 
 def test_a_leader_hears_why_a_worker_leaves_before_it_has_left():
-    said = {"task": "worker 0", "id": "x", "waits": [], "time": 0.0, "nonce": ""}
-    greeting = json.dumps(said).encode() + b"\n"
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    heard: list[dict[str, Any]] = []
 
-        def answer() -> None:
-            with server.accept()[0] as one:
-                one.sendall(greeting)
-                heard.extend(json.loads(line) for line in one.makefile())
+    def answer(one: socket.socket) -> None:
+        one.sendall(message(GREETING))
+        heard.extend(json.loads(line) for line in one.makefile())
 
-        heard: list[dict[str, Any]] = []
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
-        with pytest.raises(ClusterStartError, match="joined within 1 s"):
-            meet(tasks, "worker 1", {}, 1)
-        thread.join(5)
-    assert [next(iter(message)) for message in heard] == ["hello", "end"]
+    with (
+        in_place_of_leader(answer) as tasks,
+        pytest.raises(ClusterStartError, match="joined within 1 s"),
+    ):
+        meet(tasks, "worker 1", {}, 1)
+    assert [next(iter(said)) for said in heard][:2] == ["hello", "end"]
 
 
 def test_a_name_that_does_not_resolve_is_named_on_every_worker():

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from meeting import addresses, connect, outcomes, run, started
+from meeting import GREETING, addresses, connect, in_place_of_leader, message, outcomes, run, started
 
 from tfdistr.errors import ClusterStartError
 from tfdistr.network.ports import free_ports
@@ -83,32 +83,25 @@ def test_a_connection_that_says_hello_for_ever_is_closed():
 
 
 def test_what_a_stranger_says_at_the_address_of_the_leader_is_ignored():
-    greeting = {"task": "worker 0", "id": "x", "waits": [], "time": 0.0, "nonce": ""}
     answers = [
-        [greeting | {"waits": 5}],
-        [greeting, 5],
-        [greeting, {"end": {}}],
-        [greeting, {"waits": [["worker 1"]]}],
-        [greeting, None],
-        [greeting, {}, {"go": True}],
+        [message(GREETING | {"waits": 5})],
+        [message(GREETING), message(5)],
+        [message(GREETING), message({"end": {}})],
+        [message(GREETING), message({"waits": [["worker 1"]]})],
+        [message(GREETING), DEEP],
+        [message(GREETING), message({}), message({"go": True})],
     ]
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    seen: list[int] = []
 
-        def answer() -> None:
-            for lines in answers:
-                with server.accept()[0] as one:
-                    texts = [DEEP if line is None else json.dumps(line).encode() + b"\n" for line in lines]
-                    one.sendall(b"".join(texts))
-                    while one.recv(4096):
-                        pass
-                seen.append(len(lines))
+    def answer(one: socket.socket) -> None:
+        lines = answers[len(seen)]
+        one.sendall(b"".join(lines))
+        while one.recv(4096):
+            pass
+        seen.append(len(lines))
 
-        seen: list[int] = []
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
-        meet(tasks, "worker 1", {}, 10)
-        thread.join(5)
+    with in_place_of_leader(answer) as tasks:
+        meet(tasks, "worker 1", {}, 10).close()
     assert seen == [1, 2, 2, 2, 2, 3]
 
 
@@ -164,19 +157,9 @@ def test_what_another_worker_differs_in_has_no_control_characters():
 
 
 def test_a_process_that_is_no_task_is_named_as_it_calls_itself():
-    greeting = {"task": "fine.\x1b[1m Run this", "id": "x", "waits": [], "time": 0.0, "nonce": ""}
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    with server.accept()[0] as one:
-                        one.sendall(json.dumps(greeting).encode() + b"\n")
-
-        threading.Thread(target=answer, daemon=True).start()
-        tasks = addresses(2) | {"worker 0": f"127.0.0.1:{server.getsockname()[1]}"}
+    greeting = message(GREETING | {"task": "fine.\x1b[1m Run this"})
+    with in_place_of_leader(lambda one: one.sendall(greeting)) as tasks:
         (said,) = run(tasks, 1, timeout=3)
-        server.shutdown(socket.SHUT_RDWR)
     assert ', where a process that calls itself "fine.\\x1b[1m Run this" answers' in said
 
 

@@ -1,8 +1,7 @@
 """The cluster that a task of Slurm derives from what Slurm tells it, as recorded from Slurm 22.05."""
 
 import os
-import subprocess
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
@@ -12,11 +11,11 @@ from refusals import assert_says, refusal
 import tfdistr
 from tfdistr.errors import ClusterConfigError
 from tfdistr.rendezvous import slurm_step
+from tfdistr.rendezvous.config import ClusterConfig
 from tfdistr.rendezvous.launcher_ranks import place_on_host
 from tfdistr.rendezvous.meeting import cluster_to_join
 from tfdistr.rendezvous.slurm_step import (
     PORT,
-    addresses_in,
     expand_counts,
     expand_hostlist,
     is_slurm_task,
@@ -24,6 +23,7 @@ from tfdistr.rendezvous.slurm_step import (
     place_on_node,
     slurm_cluster_from_env,
 )
+from tfdistr.utils.processes import ProgramEnd
 
 #: `scontrol --oneliner show node n[9-11]`, shortened; n11 has no address of its own.
 NODES = """\
@@ -37,23 +37,35 @@ TASK = {
     "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_STEP_NUM_TASKS": "5", "SLURM_NTASKS": "5",
     "SLURM_PROCID": "4", "SLURM_NODEID": "1", "SLURM_LOCALID": "1",
 }  # fmt: skip
-PLAIN = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "TF_CONFIG", PORT)
+PLAIN = ("SLURM_", "PMI_", "PMIX_", "OMPI_", "TF_CONFIG", "MPI_LOCAL", PORT)
+Tell = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(PLAIN)]:
-        monkeypatch.delenv(name)
+def tell(monkeypatch: pytest.MonkeyPatch) -> Tell:
+    """A function that makes this process one with these variables; first it is TASK."""
+    monkeypatch.setattr(slurm_step, "run_program", lambda command, timeout: ProgramEnd(NODES, None))
+    slurm_step.node_addresses.cache_clear()
 
-    def said(nodes: str) -> dict[str, str]:
-        return {name: at for name, at in addresses_in(NODES).items() if name in expand_hostlist(nodes)}
+    def tell(environ: Mapping[str, str]) -> None:
+        for name in [name for name in os.environ if name.startswith(PLAIN)]:
+            monkeypatch.delenv(name)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
 
-    monkeypatch.setattr(slurm_step, "node_addresses", said)
+    tell(TASK)
+    return tell
+
+
+def derived() -> ClusterConfig:
+    """The cluster of this task."""
+    config = slurm_cluster_from_env()
+    assert config is not None
+    return config
 
 
 def test_a_task_is_the_worker_after_the_tasks_of_the_nodes_before_it() -> None:
-    config = slurm_cluster_from_env(TASK)
-    assert config is not None
+    config = derived()
     first = int(config.addresses[0].rpartition(":")[2])
     hosts = ["10.0.0.9", "10.0.0.9", "10.0.0.10", "10.0.0.10", "n11"]
     assert config.addresses == tuple(f"{host}:{first + i}" for i, host in enumerate(hosts))
@@ -61,61 +73,45 @@ def test_a_task_is_the_worker_after_the_tasks_of_the_nodes_before_it() -> None:
     assert 16_000 <= first < 31_000
 
 
-def test_all_tasks_of_a_step_have_the_same_addresses_and_each_its_own_index() -> None:
-    places = [("0", "0", "0"), ("1", "1", "0"), ("2", "2", "0"), ("3", "0", "1"), ("4", "1", "1")]
-    tasks = [
-        slurm_cluster_from_env(TASK | {"SLURM_PROCID": rank, "SLURM_NODEID": node, "SLURM_LOCALID": local})
-        for rank, node, local in places
-    ]
-    assert [task and task.worker_index for task in tasks] == [0, 2, 4, 1, 3]
-    assert len({task and task.addresses for task in tasks}) == 1
-    assert tasks[0]
+def test_all_tasks_of_a_step_have_the_same_addresses_and_each_its_own_index(tell: Tell) -> None:
+    tasks = []
+    for rank, node, local in ("000", "110", "220", "301", "411"):
+        tell(TASK | {"SLURM_PROCID": rank, "SLURM_NODEID": node, "SLURM_LOCALID": local})
+        tasks.append(derived())
+    assert [task.worker_index for task in tasks] == [0, 2, 4, 1, 3]
+    assert len({task.addresses for task in tasks}) == 1
     assert tasks[0].is_chief
 
 
-def test_steps_jobs_and_restarts_have_ports_of_their_own() -> None:
-    others = [{}, {"SLURM_STEP_ID": "4"}, {"SLURM_JOB_ID": "13"}, {"SLURM_RESTART_COUNT": "1"}]
+def test_steps_jobs_and_restarts_have_ports_of_their_own(tell: Tell) -> None:
     ports: set[str] = set()
-    for other in others:
-        config = slurm_cluster_from_env(TASK | other)
-        assert config is not None
-        own = {address.rpartition(":")[2] for address in config.addresses}
+    for other in ({}, {"SLURM_STEP_ID": "4"}, {"SLURM_JOB_ID": "13"}, {"SLURM_RESTART_COUNT": "1"}):
+        tell(TASK | other)
+        own = {address.rpartition(":")[2] for address in derived().addresses}
         assert len(own - ports) == 5
         ports |= own
 
 
-def test_the_first_port_can_be_chosen() -> None:
-    config = slurm_cluster_from_env(TASK | {PORT: "2222"})
-    assert config
-    assert config.addresses[::4] == ("10.0.0.9:2222", "n11:2226")
+def test_the_first_port_can_be_chosen(tell: Tell) -> None:
+    tell(TASK | {PORT: "2222"})
+    assert derived().addresses[::4] == ("10.0.0.9:2222", "n11:2226")
 
 
-def test_without_scontrol_the_names_are_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_step, "node_addresses", lambda nodes: {})
-    config = slurm_cluster_from_env(TASK)
-    assert config
-    assert [address.partition(":")[0] for address in config.addresses] == [
-        "n9", "n9", "n10", "n10", "n11",
-    ]  # fmt: skip
-
-
-def test_an_address_of_ipv6_is_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_step, "node_addresses", lambda nodes: {"n9": "fd00::9"})
-    config = slurm_cluster_from_env(TASK | {PORT: "2222"})
-    assert config
-    assert config.addresses[0] == "[fd00::9]:2222"
-
-
-def test_scontrol_that_fails_or_hangs_or_is_absent_knows_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert slurm_step.node_addresses("absent1") == {}
-
-    def hang(*command: Any, **options: Any) -> None:
-        raise subprocess.TimeoutExpired("scontrol", options["timeout"])
-
-    monkeypatch.setattr(subprocess, "run", hang)
-    assert slurm_step.node_addresses("absent2") == {}
+@pytest.mark.parametrize(
+    ("said", "hosts"),
+    [
+        (ProgramEnd("", "scontrol: No such file or directory"), ["n9", "n9", "n10", "n10", "n11"]),
+        (
+            ProgramEnd("NodeName=n9 NodeAddr=fd00::9 Port=1\n", None),
+            ["[fd00::9]"] * 2 + ["n10"] * 2 + ["n11"],
+        ),
+    ],
+)
+def test_a_node_without_an_address_is_reached_by_its_name(
+    said: ProgramEnd, hosts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_step, "run_program", lambda command, timeout: said)
+    assert [address.rpartition(":")[0] for address in derived().addresses] == hosts
 
 
 @pytest.mark.parametrize(
@@ -132,24 +128,32 @@ def test_scontrol_that_fails_or_hangs_or_is_absent_knows_no_address(monkeypatch:
         ({}, None),
     ],
 )
-def test_who_is_a_task(environ: dict[str, str], expected: tuple[int, int] | None) -> None:
-    assert is_slurm_task(environ) == (expected is not None)
-    assert place_in_step(environ) == expected
-    config = slurm_cluster_from_env(environ)
+def test_who_is_a_task(environ: dict[str, str], expected: tuple[int, int] | None, tell: Tell) -> None:
+    tell(environ)
+    assert is_slurm_task() == (expected is not None)
+    assert place_in_step() == expected
+    config = slurm_cluster_from_env()
     assert (config and (config.worker_index, config.num_workers)) == expected
 
 
-def test_the_place_on_a_node_decides_which_gpu_a_task_takes() -> None:
-    assert place_on_node(TASK) == (1, 2)
-    assert place_on_node(TASK | {"SLURM_NODEID": "2", "SLURM_LOCALID": "0"}) == (0, 1)
-    assert place_on_node(TASK | {"SLURM_GPUS_PER_TASK": "1"}) is None  # it has its own
-    assert place_on_node(TASK | {"SLURM_LOCALID": "7"}) is None  # the error comes with the cluster
-    assert place_on_node({}) is None
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({}, (1, 2)),
+        ({"SLURM_NODEID": "2", "SLURM_LOCALID": "0"}, (0, 1)),
+        ({"SLURM_GPUS_PER_TASK": "1"}, None),  # it has its own
+        ({"SLURM_LOCALID": "7"}, None),  # the error comes with the cluster
+        ({"SLURM_STEP_ID": "4294967291"}, None),
+    ],
+)
+def test_the_place_on_a_node_decides_which_gpu_a_task_takes(
+    changed: dict[str, str], place: tuple[int, int] | None, tell: Tell
+) -> None:
+    tell(TASK | changed)
+    assert place_on_node() == place
 
 
 def test_tf_config_comes_before_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in TASK.items():
-        monkeypatch.setenv(name, value)
     joined = cluster_to_join()
     assert joined
     assert joined.num_workers == 5
@@ -163,8 +167,6 @@ def test_tf_config_comes_before_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_place_of_a_task_is_known_before_there_is_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfdistr.strategies.rank._own_strategy", [])
-    for name, value in TASK.items():
-        monkeypatch.setenv(name, value)
     assert (tfdistr.worker_index(), tfdistr.num_workers(), tfdistr.is_chief()) == (3, 5, False)
     monkeypatch.setenv("PMI_RANK", "4")  # with --mpi, MPI has the ranks of Slurm
     monkeypatch.setenv("PMI_SIZE", "5")
@@ -185,8 +187,9 @@ def test_the_place_of_a_task_is_known_before_there_is_a_strategy(monkeypatch: py
          ["SLURM_STEP_NODELIST and", 'Received: 2 nodes in "n[9-10]", 3 in "2(x2),1"']),
     ],
 )  # fmt: skip
-def test_variables_that_do_not_fit(changed: dict[str, str], said: list[str]) -> None:
-    assert_says(refusal(ClusterConfigError, slurm_cluster_from_env, TASK | changed), said)
+def test_variables_that_do_not_fit(changed: dict[str, str], said: list[str], tell: Tell) -> None:
+    tell(TASK | changed)
+    assert_says(refusal(ClusterConfigError, slurm_cluster_from_env), said)
 
 
 @pytest.mark.parametrize("text", ["", ",", "n[1-", "n1]", "n[a-b]", "n[3-1]", "n[]", "n[1[2]]"])
@@ -244,5 +247,8 @@ def test_any_text_is_a_list_or_is_refused(text: str) -> None:
         ({}, None),
     ],
 )
-def test_the_place_of_an_mpi_rank_on_its_host(environ: dict[str, str], place: tuple[int, int] | None) -> None:
-    assert place_on_host(environ) == place
+def test_the_place_of_an_mpi_rank_on_its_host(
+    environ: dict[str, str], place: tuple[int, int] | None, tell: Tell
+) -> None:
+    tell(environ)
+    assert place_on_host() == place

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -64,6 +65,7 @@ def test_workers_that_have_no_file_yet_are_no_error(tmp_path: Path) -> None:
     [
         (np.float32(0.5), 0.5),
         (np.float64(2.0), 2.0),
+        (ml_dtypes.bfloat16(1.25), 1.25),
         (np.int64(2**60), 2**60),
         (np.bool_(True), True),
         (np.array(3), 3),
@@ -78,12 +80,6 @@ def test_workers_that_have_no_file_yet_are_no_error(tmp_path: Path) -> None:
 def test_values_become_what_json_has(tmp_path: Path, value: object, read: object) -> None:
     EventWriter(tmp_path, 0).write("custom", value=value)
     assert poll_one(tmp_path)["value"] == read
-
-
-def test_bfloat16_is_a_number(tmp_path: Path) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    EventWriter(tmp_path, 0).write("custom", value=ml_dtypes.bfloat16(1.25))
-    assert poll_one(tmp_path)["value"] == 1.25
 
 
 def test_metrics_that_are_not_finite_come_back_and_the_file_is_strict_json(tmp_path: Path) -> None:

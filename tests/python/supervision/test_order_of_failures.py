@@ -3,7 +3,7 @@
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tfdistr.clusters.cluster import ProcessRole
+from tfdistr.clusters.worker_process import Worker
 from tfdistr.errors import WorkerFailedError
 from tfdistr.supervision import supervisor
 from tfdistr.supervision.events import EventReader, EventWriter, HostClocks, events_path
@@ -23,16 +24,14 @@ ERROR = {"error_type": "ValueError", "message": "bad", "traceback": None, "langu
 Actions = dict[int, Callable[["Host"], object]]
 
 
-class Host:
+class Host(Worker):
     """A worker on a host with its own clock. It does something each time that the launcher looks."""
 
+    is_stopped = False
+
     def __init__(self, index: int, run_dir: Path, ahead: float, actions: Actions) -> None:
-        self.index, self.host, self.pid = index, f"host{index}", 1
-        self.log = run_dir / f"{index}.log"
-        self.exit_code: int | None = None
-        self.seconds = self.silent_for = 0.0
-        self.is_stopped = False
-        self.looks = 0
+        super().__init__(index, f"host{index}", run_dir)
+        self.pid, self.looks = 1, 0
         self._file, self._ahead, self._actions = events_path(run_dir, index), ahead, actions
         self._file.parent.mkdir(parents=True, exist_ok=True)
 
@@ -59,9 +58,6 @@ class Host:
     def signal_group(self, number: signal.Signals) -> None:
         self.exit_code = self.exit_code or -number
 
-    def terminate(self) -> None:
-        self.signal_group(signal.SIGTERM)
-
     def reap(self) -> None:
         self.signal_group(signal.SIGKILL)
 
@@ -69,14 +65,17 @@ class Host:
 def blamed(folder: Path, ahead: tuple[float, ...], *actions: Actions) -> WorkerFailedError:
     """Run hosts whose clocks are so far ahead, and return the error of the job."""
     hosts = [Host(i, folder, each, what) for i, (each, what) in enumerate(zip(ahead, actions, strict=True))]
-    roles = [ProcessRole(f"Worker {i} of {len(hosts)}", f"worker {i}") for i in range(len(hosts))]
-    cluster: Any = SimpleNamespace(
-        workers=len(hosts), roles=roles, start_again=None, follow=False,
-        start_timeout=60.0, start=lambda command, run_dir: hosts,
-    )  # fmt: skip
     with pytest.raises(WorkerFailedError) as caught:
-        run_workers(cluster, [], folder)
+        run_workers(cluster_of(hosts), [], folder)
     return caught.value
+
+
+def cluster_of(hosts: Sequence[Host]) -> Any:
+    """The cluster that starts them."""
+    roles = [ProcessRole(f"Worker {i} of {len(hosts)}", f"worker {i}") for i in range(len(hosts))]
+    return SimpleNamespace(
+        workers=len(hosts), roles=roles, follow=False, start_timeout=60.0, start=lambda *_: hosts
+    )
 
 
 @CLOCKS
@@ -196,7 +195,7 @@ class Remote(Host):
     """A worker whose heartbeats are read when the launcher looks."""
 
     heard = 0.0
-    silent_for = property(lambda self: time.monotonic() - self.heard, lambda self, seconds: None)  # type: ignore[assignment]
+    silent_for = property(lambda self: time.monotonic() - self.heard)  # type: ignore[assignment]
 
     def poll(self) -> int | None:
         self.heard = time.monotonic()
@@ -214,11 +213,6 @@ def test_a_worker_is_not_silent_while_a_function_of_the_session_runs(tmp_path: P
         host.end(0)
 
     hosts = [Remote(i, tmp_path, 0.0, {2: ask, 4: done} if i == 0 else {4: done}) for i in range(2)]
-    roles = [ProcessRole(f"Worker {i} of 2", f"worker {i}") for i in range(2)]
-    cluster: Any = SimpleNamespace(
-        workers=2, roles=roles, start_again=None, follow=False, start_timeout=60.0,
-        start=lambda command, run_dir: hosts,
-    )  # fmt: skip
     called = []
 
     def on_event(event: dict[str, Any]) -> None:
@@ -226,6 +220,6 @@ def test_a_worker_is_not_silent_while_a_function_of_the_session_runs(tmp_path: P
             called.append(event["epoch"])
             time.sleep(1.0)
 
-    statuses = run_workers(cluster, [], tmp_path, on_event, heartbeat_timeout=0.5)
+    statuses = run_workers(cluster_of(hosts), [], tmp_path, on_event, heartbeat_timeout=0.5)
     assert [status.status for status in statuses] == ["done", "done"]
     assert called == [0]

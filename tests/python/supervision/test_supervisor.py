@@ -3,21 +3,20 @@
 import shutil
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import CARRIERS, command, when_ready
+from launched import CARRIERS, assert_output_comes, when_ready
 from launched_job import Job
 
 from tfdistr.clusters.local import local_cluster as local_cluster_module
-from tfdistr.clusters.local.local_cluster import local_cluster
 from tfdistr.errors import CheckpointError, ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.supervision import supervisor
-from tfdistr.supervision.supervisor import run_workers
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -112,20 +111,9 @@ def test_processes_that_stay_when_all_are_done_are_ended(job: Job, monkeypatch: 
 
 
 def test_follow_gives_the_lines_while_the_workers_run(job: Job) -> None:
-    job.run_dir.mkdir()
-
-    def take(event: dict[str, Any]) -> None:
-        job.take(event)
-        if event["event"] == "log" and event["line"].startswith("hello"):
-            (job.run_dir / f"read-{event['worker']}").touch()  # without it the worker fails
-
-    run_workers(local_cluster(2, follow=True), command("talk"), job.run_dir, take)
-    for worker in range(2):
-        lines = [event["line"] for event in job.of("log") if event["worker"] == worker]
-        assert lines == [f"hello from {worker}", "to stderr", "100%", "caf� [bold]x", "the last words"]
-        log = (job.run_dir / "logs" / f"worker-{worker}.log").read_bytes()
-        assert log.startswith(b"hello from")
-        assert b"failed call to cuInit" in log  # of TensorFlow without a GPU, which is not shown
+    assert_output_comes(job, 2)
+    log = (job.run_dir / "logs" / "worker-0.log").read_bytes()
+    assert b"failed call to cuInit" in log  # of TensorFlow without a GPU, which is not shown
 
 
 def test_without_follow_the_lines_stay_in_the_files(job: Job) -> None:
@@ -135,12 +123,8 @@ def test_without_follow_the_lines_stay_in_the_files(job: Job) -> None:
 
 
 def test_events_come_on_the_calling_thread(job: Job) -> None:
-    import threading
-
     threads = set()
-    run_workers(
-        local_cluster(2), command("finish"), job.run_dir, lambda _: threads.add(threading.get_ident())
-    )
+    job.run("finish", 2, look=lambda _: threads.add(threading.get_ident()))
     assert threads == {threading.get_ident()}
 
 
@@ -184,53 +168,35 @@ def test_a_failure_in_r_comes_whole_with_its_call_stack(job: Job) -> None:
     )
 
 
+LAST_LINES = "\n".join(f"  line {number}" for number in range(11, 30))
+
+
 @BOTH
-def test_a_worker_that_is_killed(job: Job) -> None:
-    error = job.fail("wait,wait,kill", 3)
-    assert str(error) == (
-        f"Worker 2 of 3 on {HOST} was killed by SIGKILL (often: out of memory).\n\n"
-        f"Its last output:\n  reading the data\n\nIts log: {job.run_dir}/logs/worker-2.log\n"
-        "Fix: Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) shows "
-        "whether memory was the reason."
-    )
-    assert (error.worker, error.exit_code, error.traceback) == (2, -9, None)
-
-
 @pytest.mark.parametrize(
-    ("behaviour", "said", "code"),
+    ("behaviours", "said", "code", "fix"),
     [
-        ("segfault", "was killed by SIGSEGV.", -signal.SIGSEGV),
-        ("realtime_signal", f"was killed by signal {signal.SIGRTMIN + 3}.", -(signal.SIGRTMIN + 3)),
-        ("abort_late", "was killed by SIGABRT after its work was done, while it exited.", -signal.SIGABRT),
+        ("wait,kill", "was killed by SIGKILL (often: out of memory).\n\nIts last output:\n  reading the data",
+         -signal.SIGKILL,
+         "Give the job more memory: fewer workers, or smaller batches. The system's log (dmesg) shows "
+         "whether memory was the reason."),
+        ("finish,segfault", "was killed by SIGSEGV.", -signal.SIGSEGV, None),
+        ("finish,realtime_signal", f"was killed by signal {signal.SIGRTMIN + 3}.", -(signal.SIGRTMIN + 3),
+         None),
+        ("finish,abort_late", "was killed by SIGABRT after its work was done, while it exited.",
+         -signal.SIGABRT, None),
+        ("wait,exit_3",
+         "failed: it exited with status 3 without an error message.\n\nIts last output:\n"
+         f"{LAST_LINES}\n  there is no package called 'tfdistr'", 3, None),
+        ("wait,leave", "exited with status 0 before its work was done.", 0,
+         "Remove os._exit(), sys.exit() and quit() from the functions that you passed."),
     ],
-)
-def test_other_signals(job: Job, behaviour: str, said: str, code: int) -> None:
-    error = job.fail(f"finish,{behaviour}", 2)
-    assert str(error) == f"Worker 1 of 2 on {HOST} {said}\n\nIts log: {job.run_dir}/logs/worker-1.log"
-    assert error.exit_code == code
-
-
-@BOTH
-def test_an_exit_status_comes_with_the_last_lines(job: Job) -> None:
-    error = job.fail("exit_3,wait", 2)
-    lines = "\n".join(f"  line {number}" for number in range(11, 30))
-    assert str(error) == (
-        f"Worker 0 of 2 on {HOST} failed: it exited with status 3 without an error message.\n\n"
-        f"Its last output:\n{lines}\n  there is no package called 'tfdistr'\n\n"
-        f"Its log: {job.run_dir}/logs/worker-0.log"
-    )
-    assert error.exit_code == 3
-
-
-@BOTH
-def test_a_worker_that_leaves_before_it_is_done(job: Job) -> None:
-    error = job.fail("wait,leave", 2)
-    assert str(error) == (
-        f"Worker 1 of 2 on {HOST} exited with status 0 before its work was done.\n\n"
-        f"Its log: {job.run_dir}/logs/worker-1.log\n"
-        "Fix: Remove os._exit(), sys.exit() and quit() from the functions that you passed."
-    )
-    assert error.exit_code == 0
+)  # fmt: skip
+def test_a_worker_that_ends_without_a_report(
+    job: Job, behaviours: str, said: str, code: int, fix: str | None
+) -> None:
+    error = job.fail(behaviours, 2)
+    assert error.message == f"Worker 1 of 2 on {HOST} {said}\n\nIts log: {job.run_dir}/logs/worker-1.log"
+    assert (error.worker, error.exit_code, error.traceback, error.fix) == (1, code, None, fix)
 
 
 @BOTH
@@ -298,9 +264,12 @@ def test_a_taken_port_is_replaced(job: Job, taken: Callable[[int], None]) -> Non
     }
 
 
-def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[int], None]) -> None:
+def test_a_port_that_is_taken_each_time_is_an_error(
+    job: Job, taken: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken(9)
-    message = str(job.fail("listen", 2, port_retries=2))
+    monkeypatch.setattr(supervisor, "PORT_RETRIES", 2)
+    message = str(job.fail("listen", 2))
     assert message.startswith(f"Worker 0 of 2 on {HOST} failed: ClusterStartError: Cannot listen on the port")
     assert "Received: worker 0: another process listens on its port" in message
     fix = "Free some ports: the workers were started 3 times, each time on other ports."
@@ -309,10 +278,9 @@ def test_a_port_that_is_taken_each_time_is_an_error(job: Job, taken: Callable[[i
 
 @BOTH
 def test_an_error_in_on_event_ends_the_workers(job: Job) -> None:
-    def take(event: dict[str, Any]) -> None:
-        job.take(event)
+    def look(event: dict[str, Any]) -> None:
         if event["event"] == "ready":
             raise ZeroDivisionError("in the display")
 
     with pytest.raises(ZeroDivisionError, match="in the display"):
-        run_workers(local_cluster(2), command("wait"), job.run_dir, take)
+        job.run("wait", 2, look=look)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import Cluster, ConfiguredCluster
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.environment import check_env, worker_defaults
 from tfdistr.clusters.resources import check_cores, share_of
 from tfdistr.clusters.worker_process import WorkerProcess, stop
@@ -23,7 +23,8 @@ from tfdistr.fork_server.servers import warm_start
 from tfdistr.network.loopback import LOOPBACK, keep_to_loopback
 from tfdistr.network.ports import free_ports
 from tfdistr.r.functions import environment_of_r_worker, r_worker_command
-from tfdistr.rendezvous.config import ClusterConfig, split_address, tf_config
+from tfdistr.rendezvous.config import ClusterConfig, tf_config
+from tfdistr.rendezvous.tf_config import split_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.utils.arguments import argument, check_bool, check_int, check_optional_int
 from tfdistr.utils.describe import number_of
@@ -45,7 +46,7 @@ WORKER = (sys.executable, "-P", "-m", "tfdistr.jobs.worker")
 
 
 @attrs.frozen(kw_only=True)
-class LocalCluster(ConfiguredCluster):
+class LocalCluster(Cluster):
     """Workers on this machine, each in its own process. `local_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)
@@ -77,7 +78,10 @@ class LocalCluster(ConfiguredCluster):
         """Return the processes of a chief, its workers and its parameter servers."""
         from tfdistr.clusters.local.parameter_servers import LocalServers
 
-        return LocalServers(self)
+        return LocalServers(
+            cluster=self, follow=self.follow, start_timeout=self.start_timeout,
+            heartbeat_timeout=self.heartbeat_timeout,
+        )  # fmt: skip
 
     def describe(self) -> str:
         """Say how many workers there are, and where."""

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
@@ -168,10 +168,9 @@ class WorkerActor:
 class Driver:
     """The actors of a job."""
 
-    def __init__(self, spec: Message, said: Input, say: Callable[..., None]) -> None:
-        self._spec, self._input, self._say = spec, said, say
+    def __init__(self, spec: Message, said: Input) -> None:
+        self._spec, self._input = spec, said
         self._group: Any = None
-        self._own_group = False
         self._actors: list[Any] = []
         self._nodes: list[str] = []
         self._folder: str | None = None
@@ -181,9 +180,8 @@ class Driver:
         self.connect()
         self.place()
         facts = self.look()
-        self._say(placed=facts)
-        answer: Message = self._input.next()
-        self.watch(answer["start"])
+        say(placed=facts)
+        self.watch(self._input.next()["start"])
 
     # --- The start
 
@@ -220,7 +218,6 @@ class Driver:
             return
         bundles = [self._spec["resources"]] * self._spec["workers"]
         self._group = placement_group(bundles, strategy=self._spec["strategy"])
-        self._own_group = True
         began, timeout, told, scarce = time.monotonic(), self._spec["timeout"], False, 0
         while not self._group.wait(_POLL_INTERVAL):
             self._input.all()
@@ -233,7 +230,7 @@ class Driver:
                 raise RefusedError("no_place", waited=timeout, **self._resources())
             if waited > _PATIENCE and not told:
                 told = True
-                self._say(news="waits", **self._resources())
+                say(news="waits", **self._resources())
 
     def _alive(self) -> list[Message]:
         import ray
@@ -254,7 +251,7 @@ class Driver:
             {"host": node["NodeManagerHostname"], **{name: node["Resources"].get(name, 0) for name in names}}
             for node in self._alive()
         ]
-        return {"nodes": nodes, "free": {name: free.get(name, 0) for name in names}, "room": self._room()}
+        return {"nodes": nodes, "free": {name: free.get(name, 0) for name in names}}
 
     def look(self) -> list[Message]:
         """Start the actors, and ask each what its node has."""
@@ -262,7 +259,7 @@ class Driver:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         need = dict(self._spec["resources"])
-        first = 0 if self._own_group else 1  # in the user's group the caller has the first place
+        first = 0 if self._spec["group"] is None else 1  # in the user's group the caller has the first place
         options = {"num_cpus": need.pop("CPU", 0), "num_gpus": need.pop("GPU", 0), "max_restarts": 0,
                    "memory": need.pop("memory", None), "resources": need}  # fmt: skip
         make = ray.remote(WorkerActor)
@@ -331,7 +328,7 @@ class Driver:
                 except ray.exceptions.RayError as error:
                     self._lose(index, error)
                     continue
-                self._say(rank=index, lines=outputs[index].take(received), ended=ended)
+                say(rank=index, lines=outputs[index].take(received), ended=ended)
                 if not ended:
                     sent, signals[index] = signals[index], []
                     asked[self._actors[index].exchange.remote(sent, _WAIT)] = index
@@ -342,7 +339,7 @@ class Driver:
         gone = "node has died" in str(error) or not any(
             each["NodeID"] == node and _answers(each) for each in self._alive()
         )
-        self._say(rank=index, lost="node" if gone else "actor", node=node, why=why)
+        say(rank=index, lost="node" if gone else "actor", node=node, why=why)
 
     # --- The end
 
@@ -354,7 +351,7 @@ class Driver:
         for actor in self._actors:
             with contextlib.suppress(Exception):
                 ray.kill(actor)
-        if self._own_group:
+        if self._group is not None and self._spec["group"] is None:
             with contextlib.suppress(Exception):
                 remove_placement_group(self._group)
         ray.shutdown()
@@ -392,7 +389,7 @@ def main() -> None:
     """Run a job."""
     said = Input()
     with contextlib.suppress(EndedError):
-        driver = Driver(said.next(), said, say)
+        driver = Driver(said.next(), said)
         try:
             driver.run()
         except RefusedError as refused:

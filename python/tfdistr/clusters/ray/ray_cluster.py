@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 import attrs
 
-from tfdistr.clusters.cluster import ConfiguredCluster
+from tfdistr.clusters.cluster import Cluster
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.ray.workers import RayJob
@@ -112,7 +112,7 @@ def _runtime_env(name: str, value: object) -> dict[str, Any] | None:
 
 
 @attrs.frozen(kw_only=True)
-class RayCluster(ConfiguredCluster):
+class RayCluster(Cluster):
     """Workers in actors of Ray. `ray_cluster` describes the arguments."""
 
     workers: int = argument(check_int, "workers", default=2)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from tfdistr.errors import ClusterStartError
 from tfdistr.rendezvous.slurm_step import expand_counts, expand_hostlist
+from tfdistr.utils.processes import ProgramEnd, run_program
 
-#: Seconds that a Slurm program may take: the controller may be busy.
-TIMEOUT = 60.0
+_TIMEOUT = 60.0  # seconds that a Slurm program may take: the controller may be busy
 #: The states of a job that has ended.
 ENDED = frozenset((
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
@@ -37,16 +36,9 @@ def check_programs(*programs: str) -> None:
         )
 
 
-def ask_slurm(
-    *command: str, timeout: float = TIMEOUT, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm program. A program that cannot be run, or that hangs, has the status 1."""
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=env
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))
+def ask_slurm(*command: str, env: Mapping[str, str] | None = None) -> ProgramEnd:
+    """Run a Slurm program; see `run_program`."""
+    return run_program(command, _TIMEOUT, env=env)
 
 
 class State(NamedTuple):
@@ -70,10 +62,10 @@ _STATE = re.compile(r"\bJobState=(\S+) Reason=(.*?) Dependency=")
 def state_of_job(job: str) -> State:
     """Return the state of a job. Slurm forgets a job some minutes after its end."""
     said = ask_slurm("scontrol", "--oneliner", "show", "job", job)
-    match = _STATE.search(said.stdout)
+    match = _STATE.search(said.output)
     if match is not None:
         return State(match[1], match[2].replace("_", " ") if " " in match[2] else match[2])
-    return State("COMPLETED", "") if "Invalid job id" in said.stderr else State("", "")
+    return State("COMPLETED", "") if "Invalid job id" in (said.failure or "") else State("", "")
 
 
 # --- The allocation of this process
@@ -104,9 +96,10 @@ def gpus_of_node() -> int:
     return int(text) if text.isdecimal() else -1
 
 
-def nodes_of_allocation(environ: Mapping[str, str] = os.environ) -> list[str]:
+def nodes_of_allocation() -> list[str]:
     """Return the names of the nodes of the allocation."""
-    return expand_hostlist(environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "localhost")
+    names = (os.environ.get(name) for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST"))
+    return expand_hostlist(next(filter(None, names), "localhost"))
 
 
 # --- MPI
@@ -127,8 +120,8 @@ def mpi_of_srun(library: str, nodes: int) -> tuple[str | None, str]:
 
 @lru_cache(maxsize=1)
 def _mpi_types() -> tuple[str, ...]:
-    said = ask_slurm("srun", "--mpi=list")
-    return tuple((said.stdout + said.stderr).split())
+    # Some versions of Slurm write the list to standard error.
+    return tuple(ask_slurm("sh", "-c", "srun --mpi=list 2>&1").output.split())
 
 
 @lru_cache(maxsize=4)
@@ -136,10 +129,10 @@ def _tried(job: str, kind: str, nodes: int) -> str:
     """Start two ranks in the allocation, once: "" if they are the ranks of one MPI job, else the reason."""
     command = ["srun", f"--mpi={kind}", "--overlap", "--kill-on-bad-exit=1", "--ntasks=2", f"--nodes={nodes}"]
     said = ask_slurm(*command, sys.executable, "-c", _PROBE, env=without_ranks(os.environ))
-    if said.returncode == 0 and said.stdout.split() == ["size", "2"] * 2:
+    if said.failure is None and said.output.split() == ["size", "2"] * 2:
         return ""
-    last = (said.stderr or said.stdout).strip().splitlines()[-1:] or ["it says nothing"]
-    return f"two ranks of srun --mpi={kind} did not join: {last[0]}"
+    why = said.failure or ", ".join(said.output.splitlines()) or "it says nothing"
+    return f"two ranks of srun --mpi={kind} did not join: {why}"
 
 
 def without_ranks(environ: Mapping[str, str]) -> dict[str, str]:
@@ -148,8 +141,3 @@ def without_ranks(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 _OF_RANKS = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_LOCAL", "HYDI_")
-
-
-def names(hosts: Sequence[str]) -> str:
-    """Return the hosts, each once, as text."""
-    return ", ".join(dict.fromkeys(hosts))

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from tfdistr.clusters import guard
 from tfdistr.clusters.remote_worker import ProgramOutput, RemoteJob, RemoteWorker, message_in, quoted_lines
-from tfdistr.clusters.slurm.programs import ask_slurm, names, without_ranks
+from tfdistr.clusters.slurm.programs import ask_slurm, without_ranks
 from tfdistr.clusters.worker_process import log_path
 from tfdistr.errors import ClusterStartError, WorkerFailedError
 from tfdistr.utils.log_tail import Tail
 from tfdistr.utils.processes import wait_or_kill
+from tfdistr.utils.shared_names import START, remove_names_of_start
 from tfdistr.utils.trusted_files import create_private
 
 _LAST_LINES = 10
@@ -132,7 +133,7 @@ def lost_error(
     ended = [rank for rank in lost if task and rank.index == int(task[1])]
     first = next(iter(there or ended), None)
     who = f"Worker{'s' * (len(lost) > 1)} {', '.join(f'{rank.index} on {rank.host}' for rank in lost)}"
-    reason = f", after the loss of node {names(nodes)}" if there else ""
+    reason = f", after the loss of node {', '.join(dict.fromkeys(nodes))}" if there else ""
     if task and ended:
         reason = f", after the end of worker {task[1]} ({task[2].strip()})"
     return WorkerFailedError(
@@ -148,31 +149,6 @@ def lost_error(
 def _telling(lines: Sequence[str]) -> list[str]:
     plain = [line for line in lines if not line.startswith(_NOISE)] or list(lines)
     return plain[-_LAST_LINES:]
-
-
-def srun_line(
-    counts: Sequence[int],
-    *,
-    cores: int | None,
-    gpus: int | None = None,
-    mpi: str,
-    exclude: Sequence[str] = (),
-    local: bool = True,
-) -> list[str]:
-    """Return the command by which srun starts the ranks; ``local``: other steps may run beside it."""
-    line = ["srun", "--kill-on-bad-exit=1", "--quit-on-interrupt", "--distribution=block", "--export=ALL",
-            f"--mpi={mpi}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]  # fmt: skip
-    if len(set(counts)) == 1:
-        line.append(f"--ntasks-per-node={counts[0]}")
-    if cores is not None:
-        line.append(f"--cpus-per-task={cores}")
-    if gpus:
-        line.append(f"--gpus-per-task={gpus}")
-    if exclude:
-        line.append(f"--exclude={','.join(exclude)}")
-    if local:
-        line.append("--overlap")  # otherwise the step of a shell has the cores
-    return line
 
 
 def how_ended(status: int) -> str:
@@ -198,6 +174,7 @@ class Srun(Ranks):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self._output = ProgramOutput(self._process.stdout, self._log)
+        self._start = step.environments[0].get(START, "")
 
     def look(self) -> None:
         """Read the output since the last call."""
@@ -218,6 +195,7 @@ class Srun(Ranks):
         """Wait until srun exits."""
         wait_or_kill(self._process, _REAP)  # the kernel kills srun with its guard
         self.look()
+        remove_names_of_start(self._start)  # an interrupted srun may kill the guards before they do so
 
     def _cancel(self) -> None:
         """Cancel the step of a killed srun: its tasks would continue."""

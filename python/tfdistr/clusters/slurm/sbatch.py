@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from tfdistr.clusters.guard import after_exit
 from tfdistr.clusters.slurm.programs import ENDED, WAITING, State, ask_slurm, state_of_job, without_ranks
@@ -27,37 +25,17 @@ SCRIPT = "job.sh"
 """The file of the run directory with the script of the job."""
 
 
-@dataclass(frozen=True)
-class BatchRequest:
-    """A request to sbatch: the options (True: without a value), setup lines, script and queue timeout."""
-
-    options: Mapping[str, str | bool]
-    setup: Sequence[str]
-    template: str
-    queue_timeout: float | None
-
-    def script(self, line: Sequence[str]) -> str:
-        """Return the script of the job, which runs the command ``line``."""
-        options = "\n".join(
-            f"#SBATCH --{name}" + ("" if value is True else f"={shlex.quote(str(value))}")
-            for name, value in self.options.items()
-        )
-        text = self.template
-        for name, value in (("options", options), ("setup", "\n".join(self.setup)),
-                            ("command", shlex.join(line))):  # fmt: skip
-            text = text.replace("{" + name + "}", value)
-        return text.rstrip("\n") + "\n"
-
-
 class BatchJob(Ranks):
-    """A job of sbatch whose script runs one srun."""
+    """A job of sbatch whose script, which ``write`` returns for its command, runs one srun."""
 
-    def __init__(self, step: SlurmStep, request: BatchRequest) -> None:
+    def __init__(
+        self, step: SlurmStep, write: Callable[[Sequence[str]], str], queue_timeout: float | None
+    ) -> None:
         super().__init__(step, "slurm.log")
         self.late = _LATE
-        self._request = request
+        self._queue_timeout = queue_timeout
         script = self._folder / SCRIPT
-        script.write_text(request.script(self._command))
+        script.write_text(write(self._command))
         output = os.fspath(self._log).replace("%", "%%")  # for Slurm, "%" begins a pattern
         self._job = _submit([f"--chdir={os.getcwd()}", f"--output={output}", os.fspath(script)])
         self._submitted = time.monotonic()
@@ -130,7 +108,7 @@ class BatchJob(Ranks):
                 rank.begin()
 
     def _check_queue(self) -> None:
-        limit = self._request.queue_timeout
+        limit = self._queue_timeout
         if limit is None or time.monotonic() - self._submitted < limit or self.failure is not None:
             for rank in self.workers:
                 rank.begin()  # they have not started

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
 
 from tfdistr.clusters.backend import Backend, mpi_library
-from tfdistr.clusters.cluster import ConfiguredCluster, workers_of_each_host
+from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import worker_defaults
 from tfdistr.clusters.remote_worker import RemoteWorker
 from tfdistr.clusters.slurm.programs import (
@@ -23,8 +24,8 @@ from tfdistr.clusters.slurm.programs import (
     nodes_of_allocation,
     tasks_of_allocation,
 )
-from tfdistr.clusters.slurm.ranks import SlurmStep, Srun, srun_line
-from tfdistr.clusters.slurm.sbatch import BatchJob, BatchRequest
+from tfdistr.clusters.slurm.ranks import SlurmStep, Srun
+from tfdistr.clusters.slurm.sbatch import BatchJob
 from tfdistr.errors import ArgumentError, ClusterStartError
 from tfdistr.rendezvous.slurm_step import is_slurm_task
 from tfdistr.rendezvous.token import with_token
@@ -133,7 +134,7 @@ def _template(name: str, value: object) -> str | None:
 
 
 @attrs.frozen(kw_only=True)
-class SlurmCluster(ConfiguredCluster):
+class SlurmCluster(Cluster):
     """Workers that Slurm starts. `slurm_cluster` describes the arguments."""
 
     nodes: int | None = argument(check_optional_int, "nodes", default=None)
@@ -145,9 +146,9 @@ class SlurmCluster(ConfiguredCluster):
     setup: Sequence[str] = argument(_lines, "setup", default=None)
     template: str | None = argument(_template, "template", default=None)
     #: The option --mpi of srun.
-    mpi: str = attrs.field(default="none", metadata={"hidden": True})
+    mpi: str = "none"
     #: The nodes of the allocation that were lost.
-    without_nodes: tuple[str, ...] = attrs.field(default=(), metadata={"hidden": True})
+    without_nodes: tuple[str, ...] = ()
 
     where: ClassVar[str] = "of Slurm's allocation"
 
@@ -242,17 +243,28 @@ class SlurmCluster(ConfiguredCluster):
 
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[RemoteWorker]:
         """Start every worker once; see `Cluster.start`."""
-        counts, environments = self.counts, self.environments()
-        if in_allocation():
-            cores = self.cores_per_worker or _whole(os.environ.get("SLURM_CPUS_PER_TASK"))
-            line = srun_line(
-                counts, cores=cores, gpus=self.gpus_per_worker, mpi=self.mpi, exclude=self.without_nodes
-            )
-            return Srun(SlurmStep(command, run_dir, environments, line)).workers
-        line = srun_line(
-            counts, cores=self.cores_per_worker, gpus=self.gpus_per_worker, mpi=self.mpi, local=False
-        )
-        return BatchJob(SlurmStep(command, run_dir, environments, line), self._request()).workers
+        step = SlurmStep(command, run_dir, self.environments(), self.srun())
+        job = Srun(step) if in_allocation() else BatchJob(step, self.script, self._start_timeout)
+        return job.workers
+
+    def srun(self) -> list[str]:
+        """Return the command by which srun starts the ranks."""
+        counts, here = self.counts, in_allocation()
+        told = os.environ.get("SLURM_CPUS_PER_TASK", "") if here else ""
+        cores = self.cores_per_worker or (int(told) if told.isdecimal() else None)
+        line = ["srun", "--kill-on-bad-exit=1", "--quit-on-interrupt", "--distribution=block", "--export=ALL",
+                f"--mpi={self.mpi}", f"--nodes={len(counts)}", f"--ntasks={sum(counts)}"]  # fmt: skip
+        if len(set(counts)) == 1:
+            line.append(f"--ntasks-per-node={counts[0]}")
+        if cores is not None:
+            line.append(f"--cpus-per-task={cores}")
+        if self.gpus_per_worker:
+            line.append(f"--gpus-per-task={self.gpus_per_worker}")
+        if self.without_nodes:
+            line.append(f"--exclude={','.join(self.without_nodes)}")
+        if here:  # other steps may run beside it
+            line.append("--overlap")  # otherwise the step of a shell has the cores
+        return line
 
     def environments(self) -> list[dict[str, str]]:
         """The environment variables of each worker that are added to the variables of this process."""
@@ -271,7 +283,8 @@ class SlurmCluster(ConfiguredCluster):
         kept = [node for node in nodes_of_allocation() if node not in self.without_nodes]
         return attrs.evolve(self, without_nodes=(*self.without_nodes, kept[lost]))
 
-    def _request(self) -> BatchRequest:
+    def script(self, command: Sequence[str]) -> str:
+        """Return the script of a job, which runs ``command``."""
         own: dict[str, str | bool] = {
             "job-name": "tfdistr", "nodes": str(len(self.counts)), "ntasks-per-node": str(self.counts[0]),
         }  # fmt: skip
@@ -282,12 +295,15 @@ class SlurmCluster(ConfiguredCluster):
         named = {"partition": self.partition, "time": self.time, "account": self.account}
         given = {name: value for name, value in named.items() if value is not None}
         # The caller submits the job again, as max_restarts says.
-        options = {**own, **given, "no-requeue": True, **self.options}
-        return BatchRequest(options, self.setup, self.template or _SCRIPT, self._start_timeout)
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+        options = "\n".join(
+            f"#SBATCH --{name}" + ("" if value is True else f"={shlex.quote(str(value))}")
+            for name, value in {**own, **given, "no-requeue": True, **self.options}.items()
+        )
+        text = self.template or _SCRIPT
+        parts = {"options": options, "setup": "\n".join(self.setup), "command": shlex.join(command)}
+        for name, part in parts.items():
+            text = text.replace("{" + name + "}", part)
+        return text.rstrip("\n") + "\n"
 
 
 def slurm_cluster(
@@ -357,14 +373,12 @@ def slurm_cluster(
         >>> slurm_cluster(nodes=2, workers_per_host=4, partition="gpu", time="1:00:00").workers
         8
     """
+    given = {**locals()}
+    del given["workers"]
     if workers is not None:
-        nodes, workers_per_host = _spread(check_int("workers", workers), nodes, workers_per_host)
-    return SlurmCluster(
-        nodes=nodes, workers_per_host=workers_per_host, partition=partition, time=time, account=account,
-        options=options, setup=setup,  # type: ignore[arg-type]  # the class converts them
-        template=template, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, tuning=tuning, start_timeout=start_timeout, heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+        places = _spread(check_int("workers", workers), nodes, workers_per_host)
+        given["nodes"], given["workers_per_host"] = places
+    return SlurmCluster(**given)
 
 
 def _spread(workers: int, nodes: int | None, workers_per_host: int | None) -> tuple[int | None, int | None]:

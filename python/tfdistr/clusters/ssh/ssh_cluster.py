@@ -13,7 +13,7 @@ from typing import Self
 import attrs
 
 from tfdistr.clusters.backend import Backend
-from tfdistr.clusters.cluster import ConfiguredCluster, workers_of_each_host
+from tfdistr.clusters.cluster import Cluster, workers_of_each_host
 from tfdistr.clusters.environment import of_this_process, worker_defaults
 from tfdistr.clusters.guard import HEARTBEAT, PLACE
 from tfdistr.clusters.remote_worker import RemoteWorker
@@ -36,8 +36,8 @@ from tfdistr.clusters.worker_process import stop
 from tfdistr.errors import ArgumentError, ClusterConfigError, ClusterStartError
 from tfdistr.fork_server.servers import Host, WarmStart, warm_starts
 from tfdistr.network.loopback import Loopback
-from tfdistr.rendezvous.config import split_address, tf_config
-from tfdistr.rendezvous.tf_config import join_address
+from tfdistr.rendezvous.config import tf_config
+from tfdistr.rendezvous.tf_config import join_address, split_address
 from tfdistr.rendezvous.token import with_token
 from tfdistr.schemas import show
 from tfdistr.utils.arguments import argument, check_bool, check_int
@@ -56,7 +56,7 @@ def _ssh_or_none(ssh: str | None) -> str | None:
 
 
 @attrs.frozen(kw_only=True)
-class SshCluster(ConfiguredCluster):
+class SshCluster(Cluster):
     """Workers on several hosts, each started by ssh. `ssh_cluster` describes the arguments."""
 
     hosts: Sequence[str] = attrs.field(converter=check_hosts)
@@ -303,10 +303,7 @@ def ssh_cluster(
         >>> ssh_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
-    names = check_hosts(hosts)
-    return SshCluster(
-        hosts=names, workers_per_host=workers_of_each_host(workers, workers_per_host, len(names)), ssh=ssh,
-        tunnels=tunnels, cores_per_worker=cores_per_worker, gpus_per_worker=gpus_per_worker, env=env,
-        follow=follow, warm=warm, tuning=tuning, start_timeout=start_timeout,
-        heartbeat_timeout=heartbeat_timeout,
-    )  # fmt: skip
+    given = {**locals()}
+    count = len(check_hosts(hosts))
+    given["workers_per_host"] = workers_of_each_host(given.pop("workers"), workers_per_host, count)
+    return SshCluster(**given)
