@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_sets import EXAMPLES, SETS, FileSet, parquet_mixed, parquet_numbers
+from nested import assert_same
 from refusals import refusal
 from slow import mostly_slow
 
@@ -37,15 +38,6 @@ def files(request, tmp_path) -> FileSet:
 def batches(source: Any, steps: int, start: int = 0, workers: int = 1, index: int = 0, **more: Any) -> list:
     context = WorkerContext(workers, index, BATCH, **{"seed": 3} | more)
     return list(make_data(source, context, start=start).dataset.take(steps))
-
-
-def assert_same(some: list[Any], others: list[Any]) -> None:
-    assert len(some) == len(others) > 0
-    for one, other in zip(some, others, strict=True):
-        tf.nest.assert_same_structure(one, other)
-        for part, expected in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
-            assert part.dtype == expected.dtype
-            np.testing.assert_array_equal(part.numpy(), expected.numpy())
 
 
 def test_batches_are_those_of_arrays(files, monkeypatch):
@@ -257,18 +249,6 @@ def refuse(indices: Any) -> list[Any]:
 def test_other_errors_of_tensorflow_stay_as_they_are():
     errors = FileErrors()
     with pytest.raises(ArgumentError):  # a thread that reads ahead
-        errors.recorded(refuse, None)(np.arange(1))
+        errors.recorded(refuse)(np.arange(1))
     with pytest.raises(tf.errors.InvalidArgumentError), errors.raised():
         tf.io.decode_raw(["a", "bc"], tf.uint8)
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [(tf.errors.UnavailableError(None, None, "Socket closed"), tf.errors.UnavailableError),
-     (tf.errors.InvalidArgumentError(None, None, "Invalid PNG data"), ArgumentError)],
-)  # fmt: skip
-def test_only_errors_that_images_cause_decode_them_again(error, expected):
-    errors = FileErrors()
-    errors.recorded(lambda indices: [], refuse)(np.arange(1))
-    with pytest.raises(expected), errors.raised():
-        raise error
