@@ -146,15 +146,6 @@ def test_a_step_of_ones_own_predicts_from_whole_batches_of_a_dataset(tmp_path):
     assert recorded(tmp_path) == expected == {"predict": ["tuple", 2, 1]}
 
 
-def test_a_data_frame_is_an_array_or_a_dictionary(tmp_path):
-    import pandas as pd  # workers of the tests do without
-
-    fit_of(tmp_path, pd.DataFrame({"a": [1.0] * 4, "b": [2.0] * 4}))
-    assert recorded(tmp_path) == {"train": 2}
-    fit_of(tmp_path, pd.DataFrame({"n": [1.0] * 4, "text": ["t"] * 4}))
-    assert recorded(tmp_path) == {"train": {"n": 1, "text": 1}}
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [("a,b\n" + "1,2\n" * 8, 2), ("a,b\n" + "1,u\n" * 8, {"a": 1, "b": 1})],
