@@ -150,41 +150,24 @@ def _size(arrays: list[Array]) -> int:
     return sum(array.nbytes for array in arrays) + sum(map(len, text))
 
 
-class FileErrors:
-    """The errors of files that TensorFlow's threads read, while this object is entered."""
-
-    def __init__(self) -> None:
-        self._refused: list[ArgumentError] = []
-
-    def recorded(self, take: Take) -> Take:
-        """Return a function that reads and records errors."""
-
-        def recorded(indices: Array) -> list[Array]:
-            try:
-                return take(indices)
-            except ArgumentError as error:
-                self._refused.append(error)
-                raise
-
-        return recorded
-
-    @contextlib.contextmanager
-    def raised(self) -> Iterator[None]:
-        """Replace TensorFlow's error, which has the error for a file as text only, by that error."""
-        before = _errors.set(self)
-        try:
-            yield
-        except tf.errors.OpError as error:
-            for refused in self._refused:
-                if str(refused) in error.message:
-                    raise refused from error
-            raise
-        finally:
-            _errors.reset(before)
+#: The errors of the files that were opened here, which TensorFlow's threads read.
+_refused: ContextVar[list[ArgumentError] | None] = ContextVar("errors of files", default=None)
 
 
-#: What records the errors of the data that is opened.
-_errors: ContextVar[FileErrors | None] = ContextVar("errors of files", default=None)
+@contextlib.contextmanager
+def file_errors() -> Iterator[None]:
+    """Replace TensorFlow's error, which has the error for a file as text only, by that error."""
+    errors: list[ArgumentError] = []
+    before = _refused.set(errors)
+    try:
+        yield
+    except tf.errors.OpError as error:
+        for refused in errors:
+            if str(refused) in error.message:
+                raise refused from error
+        raise
+    finally:
+        _refused.reset(before)
 
 
 def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> Indexed:
@@ -213,8 +196,15 @@ def of_blocks(
     def take(indices: Array) -> list[Array]:
         return read(indices) if in_memory else source.decoded(read(indices), indices)
 
-    kinds = [tf.as_dtype(leaf.kind) for leaf in leaves]
-    recorded = (_errors.get() or FileErrors()).recorded(take)
+    kinds, refused = [tf.as_dtype(leaf.kind) for leaf in leaves], _refused.get()
+
+    def recorded(indices: Array) -> list[Array]:
+        try:
+            return take(indices)
+        except ArgumentError as error:
+            if refused is not None:
+                refused.append(error)
+            raise
 
     def batch(indices: tf.Tensor) -> Any:
         parts = tf.numpy_function(recorded, [indices], kinds, stateful=False)
