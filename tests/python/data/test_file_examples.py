@@ -215,8 +215,8 @@ def test_the_disk_has_nothing_after_its_end(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("shuffle", "limit", "how"),
-    [(True, 1 << 20, "decoded into memory"), (True, 1, "decoded into a file on the disk"),
-     (False, 1, "in the order of the files")],
+    [(True, EXAMPLES * 24, "decoded into memory"), (False, 1, "in the order of the files"),
+     (True, EXAMPLES * 24 - 1, "decoded into a file on the disk")],
 )  # fmt: skip
 def test_the_log_says_how_files_are_read(tmp_path, shuffle, limit, how, monkeypatch, caplog):
     described = parquet_numbers(tmp_path).described()

@@ -28,9 +28,11 @@ class Images:
         self._shape: tuple[int, ...] | None = (*size, self._channels) if size else None
         self._shape = self.one(first, place).shape
         self.leaf = Leaf(np.dtype(np.float32 if size else np.uint8), self._shape)
+        made = tf.TensorSpec(self.leaf.shape, self.leaf.kind)  # another shape is an error
         self._compiled = tf.function(
-            self._in_graph, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
+            lambda data: tf.map_fn(self._decoded, data, fn_output_signature=made),
+            input_signature=[tf.TensorSpec([None], tf.string)], autograph=False,
+        )  # fmt: skip
 
     def all(self, data: Sequence[bytes] | Array, place: Callable[[int], str]) -> Array:
         """Decode images, all of them in one TensorFlow call."""
@@ -67,16 +69,6 @@ class Images:
                 fix=f"Pass image_size={self._shape[:2]}, for example.",
             )
         return array
-
-    def _in_graph(self, data: object) -> Any:
-        import tensorflow as tf
-
-        leaf = self.leaf
-
-        def one(data: tf.Tensor) -> tf.Tensor:
-            return tf.ensure_shape(self._decoded(data), leaf.shape)
-
-        return tf.map_fn(one, data, fn_output_signature=tf.TensorSpec(leaf.shape, leaf.kind))
 
     def _decoded(self, data: object) -> Any:
         import tensorflow as tf
