@@ -54,6 +54,8 @@ def test_digits_as_a_tensorflow_dataset():
     dataset = tfdistr.load_dataset("digits", "test").dataset()
     _, labels = tfdistr.load_dataset("digits", "test").arrays()
     assert [int(label) for _, label in dataset] == labels.tolist()
+    features = tfdistr.load_dataset("digits", "test", supervised=False).arrays()
+    assert (features.keys(), features["label"].tolist()) == ({"image", "label"}, labels.tolist())
 
 
 @pytest.fixture(scope="module")

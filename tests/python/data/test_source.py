@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tfdistr.data.datasets import load_dataset
@@ -98,7 +99,7 @@ def test_a_data_frame_with_text_is_a_dictionary_of_columns():
 
 
 MISSING = pd.DataFrame({"a": [1, 2], "b": ["u", None]})
-TWICE = pd.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
+TWICE = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 ALIKE = pd.DataFrame([[1, 2], [3, 4]], columns=[1, "1"])
 DATES = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
 
