@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool, check_choice, check_optional_path
 from tfdistr.utils.packages import tensorflow_datasets
@@ -106,11 +107,9 @@ class Dataset:
 
     def fits_in_memory(self) -> bool:
         """Return whether all decoded examples fit into ``IN_MEMORY_BYTES``; False if a size is not known."""
-        if self.name == "digits":
-            return True
         info = self.builder().info
         sizes: list[int] = []
-        for feature in _leaves(info.features.get_tensor_info()):
+        for _, feature in leaves(info.features.get_tensor_info()):
             kind = np.dtype(feature.np_dtype)
             if None in feature.shape or kind.hasobject:  # text has no fixed size
                 return False
@@ -284,9 +283,3 @@ def _check_prepared(described: Dataset) -> None:
             received="supervised=True",
             fix="Pass supervised=False, and make pairs of the dictionaries in a function `x`.",
         )
-
-
-def _leaves(features: object) -> list[Any]:
-    if isinstance(features, dict):
-        return [leaf for value in features.values() for leaf in _leaves(value)]
-    return [features]

@@ -55,18 +55,12 @@ class Form:
     levels: Levels = field(default_factory=dict)
     examples: int | None = None
 
-    @classmethod
-    def of(cls, parts: Sequence[object]) -> Form:
-        """Return the form of a batch, or of all examples: inputs, and perhaps targets and weights."""
-        levels = levels_of(parts[1]) if len(parts) > 1 else {}
-        return cls(column_names(parts[0]), len(parts) > 1, levels)
-
     def of_batches(self, first: Sequence[object]) -> Form:
         """Return the form of batches, of which this may not know all: then the first one has the rest."""
         if self.targets is not None:
             return self
-        form = Form.of(first)
-        return form if self.columns is None else replace(form, columns=self.columns)
+        columns = column_names(first[0]) if self.columns is None else self.columns
+        return Form(columns, len(first) > 1, levels_of(first[1]) if len(first) > 1 else {})
 
     def or_else(self, other: Form) -> Form:
         """Return this form if it is known, else the other one."""

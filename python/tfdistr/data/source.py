@@ -23,7 +23,7 @@ from tfdistr.data.form import (
     with_classes,
 )
 from tfdistr.data.pipeline.batch_objects import GivenBatches, GivenDataset, is_py_dataset
-from tfdistr.data.readers.arrow_tables import array_of_column, from_arrow, is_arrow, refuse_dataset
+from tfdistr.data.readers.arrow_tables import array_of_column, from_arrow, is_arrow
 from tfdistr.data.trees import Array, Tree, leaves, replaced
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.describe import describe
@@ -142,7 +142,7 @@ def make_source(
     x: Any, y: Any = None, sample_weight: Any = None, *, name: str = "x", form: Form | None = None
 ) -> Source:
     """Check the user's data and convert it into one of three forms."""
-    x = _object(_read(x, name), name)
+    x = _object(from_arrow(x, name), name)
     if form is not None:
         x = form.inputs(x, name)
         y = form.coded(y, "y" if name == "x" else name)
@@ -171,16 +171,8 @@ def make_source(
         weights = parts[2]  # Keras gives each target the weights of the examples
         parts[2] = replaced(parts[1], lambda _: weights)
     source = Arrays(tuple(parts), column_names(x), levels_of(y))
-    _check_not_empty(source, name)
     _check_lengths(source, name)
     return source
-
-
-def _read(value: object, name: str) -> Any:
-    """Return an Arrow object, which can be a stream, in a form to read; other values unchanged."""
-    refuse_dataset(value, name)
-    read = from_arrow(value, name)
-    return value if read is None else read
 
 
 def _object(x: object, name: str) -> object:
@@ -193,7 +185,7 @@ def _object(x: object, name: str) -> object:
 
 def as_arrays(value: object, name: str) -> Tree:
     """Convert to a nested structure of NumPy arrays. Lists become tuples, and data frames become arrays."""
-    value = _read(value, name)
+    value = from_arrow(value, name)
     if isinstance(value, Matrix):
         value = value.values
     if isinstance(value, Classes):
@@ -250,23 +242,17 @@ def _from_columns(columns: Mapping[str, object], name: str) -> Tree:
     return arrays
 
 
-def _check_not_empty(source: Arrays, name: str) -> None:
+def _check_lengths(source: Arrays, name: str) -> None:
+    lengths: dict[str, int] = {}
     for label, part in zip((name, "y", "sample_weight"), source.parts, strict=False):
-        if not leaves(part):
+        arrays = leaves(part, label)
+        if not arrays:
             raise ArgumentError(
                 f"`{label}` must hold at least one array.",
                 received=repr(part),
                 fix="Pass the inputs of the model." if label == name else f"Pass arrays, or {label}=None.",
             )
-
-
-def _check_lengths(source: Arrays, name: str) -> None:
-    names = (name, "y", "sample_weight")
-    lengths = {
-        names[number] + path: len(array)
-        for number, part in enumerate(source.parts)
-        for path, array in leaves(part)
-    }
+        lengths |= {path: len(array) for path, array in arrays}
     if len(set(lengths.values())) > 1:
         raise ArgumentError(
             "All arrays must have the same number of examples (their first dimension).",

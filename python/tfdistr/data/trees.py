@@ -11,6 +11,18 @@ Array = np.ndarray
 Tree = Any  # an array, or tuples and dictionaries of arrays; None has no array
 
 
+def batch_type(kind: np.dtype) -> np.dtype:
+    """Return the type in a batch of values of this type: Keras's type for numbers with a fraction."""
+    if kind.kind in "USO":
+        return np.dtype(object)
+    if not np.issubdtype(kind, np.floating):
+        return kind
+    import keras
+
+    floatx: np.dtype = np.dtype(keras.config.floatx())
+    return floatx
+
+
 def leaves(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
     """Return all arrays of a structure with their paths."""
     if tree is None:

@@ -10,6 +10,7 @@ it if the meaning is clear; any other value stays. `as_json` makes the normal fo
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -78,14 +79,10 @@ def _number(text: str, *, whole: bool) -> Any:
     """Return the number in a text; the text itself if it has none."""
     if _WHOLE.match(text):
         return int(text)
-    return text if whole or not _NUMBER.match(text) else _float(text)
-
-
-def _float(text: str) -> object:
-    try:
-        return float(text)
-    except ValueError:  # such as "1.2.3"
-        return text
+    if not whole and _NUMBER.match(text):
+        with contextlib.suppress(ValueError):  # of text such as "1.2.3"
+            return float(text)
+    return text
 
 
 def _members(validator: Draft202012Validator, members: dict[str, Any], schema: Any) -> dict[str, object]:

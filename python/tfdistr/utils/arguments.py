@@ -77,13 +77,13 @@ def as_number(value: Any) -> float:
         return math.nan
 
 
-def check_choice(name: str, value: object, choices: Sequence[str], *, fix: str | None = None) -> str:
+def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return ``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(
             f"`{name}` must be one of {', '.join(map(repr, choices))}.",
             received=repr(value),
-            fix=fix or f"Use {name}={choices[0]!r}.",
+            fix=f"Use {name}={choices[0]!r}.",
         )
     return value
 

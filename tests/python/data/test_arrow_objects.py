@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from refusals import refusal
 
-import tfdistr
 from tfdistr.data.source import make_source
 from tfdistr.errors import ArgumentError
 
@@ -66,26 +65,6 @@ def test_columns_of_polars():
 )  # fmt: skip
 def test_a_column_is_an_array(y):
     assert [int(value) for value in make_source(MATRIX, y).parts[1]] == [1, 2, 3]
-
-
-def model() -> Any:
-    import keras
-
-    made = keras.Sequential([keras.layers.Dense(1)])
-    made.compile(optimizer="sgd", loss="mse")
-    return made
-
-
-def test_a_fit_and_its_predictions():
-    frame = pl.DataFrame({"a": np.arange(8.0), "b": np.arange(8.0)[::-1]})
-    fits = [
-        tfdistr.distributed_fit(model, x, frame["a"], epochs=2, batch_size=4, seed=1, verbose=0)
-        for x in (frame, frame.to_numpy())
-    ]
-    assert fits[0].history == fits[1].history
-    # By their names, in any order.
-    again = fits[0].predict(Stream(frame.select("b", "a").to_arrow()))
-    np.testing.assert_array_equal(again, fits[1].predict(frame.to_numpy()))
 
 
 def error_of(x: Any, y: Any = None) -> list[str]:

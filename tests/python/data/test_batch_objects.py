@@ -10,7 +10,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import assert_says, refusal
+from nested import assert_same
+from refusals import refusal
 from slow import mostly_slow
 
 import tfdistr
@@ -146,14 +147,13 @@ def test_batches_of_a_pydataset_have_an_order_in_each_epoch():
     assert again.calls == data.calls
 
 
-def test_a_run_goes_on_in_the_order_of_a_pydataset(tmp_path):
-    settings = JOB | {"shuffle": True}
-    whole = tfdistr.distributed_fit(model, Slices(), **settings | {"epochs": 4})
-    tfdistr.distributed_fit(model, Slices(), **settings, checkpoint_every=4, run_dir=tmp_path / "run")
-    rest = tfdistr.distributed_fit(
-        model, Slices(), **settings | {"epochs": 4}, checkpoint_every=4, resume=True, run_dir=tmp_path / "run"
-    )
-    same(rest, whole)
+def test_batches_of_a_pydataset_begin_at_any_step():
+    context = WorkerContext(num_workers=1, index=0, global_batch_size=None, seed=3)
+
+    def batches(start: int, count: int) -> list[Any]:
+        return list(itertools.islice(make_data(Slices, context, start=start).dataset, count))
+
+    assert_same(batches(8, 6), batches(0, 14)[8:])
 
 
 def test_batches_may_differ_in_their_shapes():
@@ -161,14 +161,10 @@ def test_batches_may_differ_in_their_shapes():
         for length in (3, 5, 7, 3):
             yield np.ones((4, length, 2)), np.zeros((4, 1))
 
-    def of_any_length() -> keras.Model:
-        made = keras.Sequential([keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
-        made.compile("sgd", "mse")
-        return made
-
-    fit = tfdistr.distributed_fit(of_any_length, texts, **JOB)
-    assert len(fit.history["loss"]) == 2
-    assert fit.history["loss"][1] < fit.history["loss"][0]
+    context = WorkerContext(num_workers=1, index=0, global_batch_size=None)
+    data = make_data(texts, context)
+    assert [spec.shape.as_list() for spec in data.element_spec] == [[None, None, 2], [None, 1]]
+    assert [x.shape[1] for x, _ in data.dataset] == [3, 5, 7, 3]
 
 
 @pytest.mark.parametrize(
@@ -249,47 +245,32 @@ def flipped() -> tf.data.Dataset:
 
 
 REFUSED = [
-    ("a generator for workers", endless, {"steps_per_epoch": 6, "cluster": 2}, ArgumentError,
-     ["Cannot serialize the generator `x` for the", "Received: a generator"]),
-    ("no length", NoLength, {}, ArgumentError,
-     ["`x` must have a length: the number of", "Received: NoLength without a length",
-      "Add `def __len__(self)`, or pass a generator function and"]),
-    ("no batches", Empty, {}, ArgumentError,
-     ["`x` must have at least one batch.", "Received: 0 batches", "Pass data to train on."]),
-    ("Python in the pipeline", lambda: examples().map(python_in), {"cluster": 2}, ArgumentError,
-     ["Cannot serialize `x` for the workers: its", "Received: a pipeline with numpy_function"]),
-    ("a Keras layer in the pipeline", flipped, {"cluster": 2}, ArgumentError,
-     ["Cannot serialize `x` for the workers: its",
-      "Received: a variable (ReadVariableOp), as Keras layers with random"]),
+    ("a generator for workers", endless, {"steps_per_epoch": 6, "cluster": 2}, "a generator"),
+    ("no length", NoLength, {}, "NoLength without a length"),
+    ("no batches", Empty, {}, "0 batches"),
+    ("Python in the pipeline", lambda: examples().map(python_in), {"cluster": 2},
+     "a pipeline with numpy_function"),
+    ("a Keras layer in the pipeline", flipped, {"cluster": 2},
+     "a variable (ReadVariableOp), as Keras layers with random numbers have, such as RandomFlip"),
     ("random numbers in the pipeline", lambda: examples().map(lambda x, y: (x + tf.random.uniform([]), y)),
-     {"cluster": 2}, ArgumentError,
-     ["Cannot serialize `x` for the workers: its", "Received: random numbers (RandomUniform)"]),
-    ("shards that TensorFlow is to fill in", lambda: examples().shard(-1, -1), {"cluster": 2}, DataShardError,
-     ["Cannot use shard(SHARD_HINT, SHARD_HINT):",
-      "Received: a dataset whose shards TensorFlow is to fill in"]),
-    ("a generator at its end", slices, {}, ArgumentError,
-     ["A generator must yield at least one batch", "Received: an exhausted generator"]),
-    ("two sizes", Slices, {"batch_size": 64}, ArgumentError,
-     ["`batch_size` is for examples; `x` gives", "Received: batch_size=64, and batches"]),
-    ("targets", Slices, {"y": Y}, ArgumentError,
-     ["`y` needs arrays; a data set, a generator", "Received: `y`, where `x` is no array"]),
-    ("a part of a dataset", examples, {"validation_split": 0.2}, ArgumentError,
-     ["With `validation_split` `x` must be arrays", "Received: a function"]),
+     {"cluster": 2}, "random numbers (RandomUniform)"),
+    ("shards that TensorFlow is to fill in", lambda: examples().shard(-1, -1), {"cluster": 2},
+     "a dataset whose shards TensorFlow is to fill in"),
+    ("a generator at its end", slices, {}, "an exhausted generator"),
+    ("two sizes", Slices, {"batch_size": 64}, "batch_size=64, and batches"),
+    ("targets", Slices, {"y": Y}, "`y`, where `x` is no array"),
+    ("a part of a dataset", examples, {"validation_split": 0.2}, "a function"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("make", "arguments", "kind", "said"), [row[1:] for row in REFUSED],
-    ids=[row[0] for row in REFUSED],
-)  # fmt: skip
-def test_what_is_refused(make, arguments, kind, said):
+    ("make", "arguments", "received"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_what_is_refused(make, arguments, received):
     if "cluster" in arguments:
         arguments = arguments | {"cluster": tfdistr.local_cluster(arguments["cluster"])}
-    data = make()
-    with pytest.raises(TfdistrError) as caught:
-        tfdistr.distributed_fit(model, data, **JOB | arguments)
-    assert type(caught.value) is kind
-    assert_says(caught.value, said)
+    said = refusal(TfdistrError, tfdistr.distributed_fit, model, make(), **JOB | arguments)
+    assert said[1].startswith(f"Received: {received}")
 
 
 def unseeded_generator() -> Iterator[Any]:
@@ -312,9 +293,6 @@ def test_random_numbers_that_differ_between_workers_are_refused():
     with pytest.raises(TfdistrError, match="`x` must yield the same batches on all workers") as caught:
         tfdistr.distributed_fit(model, unseeded_generator, cluster=cluster, **JOB)
     assert "Received: first batches that differ between worker 0 and worker 1" in str(caught.value)
-    assert "Fix: Draw its random numbers from `random` or `numpy.random`, which have the job's seed, or " in (
-        str(caught.value)
-    )
 
 
 def test_batches_that_differ_by_rounding_are_the_same():

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from paths import TFDS
 from refusals import refusal
 
 import tfdistr
@@ -55,13 +54,15 @@ def test_digits_as_a_tensorflow_dataset():
     dataset = tfdistr.load_dataset("digits", "test").dataset()
     _, labels = tfdistr.load_dataset("digits", "test").arrays()
     assert [int(label) for _, label in dataset] == labels.tolist()
+    features = tfdistr.load_dataset("digits", "test", supervised=False).arrays()
+    assert (features.keys(), features["label"].tolist()) == ({"image", "label"}, labels.tolist())
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, str]:
     """By file format, a folder with "images": small pictures that tell their label, in several files.
 
-    Beside them are "words" and "sentences", which have text and name no label.
+    Beside them is "words", which has text and names no label.
     """
     import tensorflow_datasets as tfds
 
@@ -100,16 +101,8 @@ def folders(tmp_path_factory) -> dict[str, str]:
         def text(self, number):
             return {"word": "a" * number}
 
-    class Sentences(Words):
-        def more(self):
-            return {"words": tfds.features.Sequence(tfds.features.Text())}
-
-        def text(self, number):
-            return {"words": ["word"] * (number % 3)}
-
     made = {}
-    for kind, file_format in ((Images, "tfrecord"), (Images, "array_record"), (Words, "tfrecord"),
-                              (Sentences, "tfrecord")):  # fmt: skip
+    for kind, file_format in ((Images, "tfrecord"), (Images, "array_record"), (Words, "tfrecord")):
         folder = made.setdefault(file_format, str(tmp_path_factory.mktemp(file_format)))
         config = tfds.download.DownloadConfig(num_shards=FILES)
         builder = kind(data_dir=folder, file_format=file_format)
@@ -190,16 +183,21 @@ def steps_of(described: Dataset, workers: int, steps: int, **more: Any) -> list[
 
 
 @pytest.mark.parametrize(
-    ("file_format", "split", "in_memory"),
-    [("tfrecord", "train[50%:]+test", False), ("array_record", "train[10:30]", True)],
-)
-def test_the_global_batches_are_those_of_the_order(folders, file_format, split, in_memory, monkeypatch):
+    ("file_format", "split", "in_memory", "how"),
+    [("tfrecord", "train[50%:]+test", False, "5 TFRecord files, by index"),
+     ("array_record", "train[10:30]", True, "array_record files, by index")],
+)  # fmt: skip
+def test_the_global_batches_are_those_of_the_order(
+    folders, file_format, split, in_memory, how, monkeypatch, caplog
+):
     if not in_memory:
         monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     described = tfdistr.load_dataset("images", split, data_dir=folders[file_format])
     stored = numbers_of(described)
     order = Order(len(stored), BATCH, 3, shuffle=True)
-    arrays = make_data(described, WorkerContext(3, 1, BATCH, seed=3)).arrays
+    with caplog.at_level(logging.INFO, logger="tfdistr"):
+        arrays = make_data(described, WorkerContext(3, 1, BATCH, seed=3)).arrays
+    assert f"load_dataset('images', {split!r}): {how}" in caplog.messages
     assert (arrays is not None) is in_memory
     for workers in (1, 2, 3):
         steps = steps_of(described, workers, 2 * order.batches + 1)
@@ -256,23 +254,6 @@ def test_dictionaries_are_as_they_were(folders, monkeypatch):
     np.testing.assert_array_equal(batch["label"], arrays["label"][:BATCH])
 
 
-def test_examples_of_unequal_shape_are_refused_by_the_batch(folders):
-    described = tfdistr.load_dataset("sentences", data_dir=folders["tfrecord"], supervised=False)
-    data = make_data(described, WorkerContext(2, 0, 2, shuffle=False))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot batch tensors with different shapes"):
-        list(make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset.take(2))
-    assert next(iter(data.dataset))["words"].shape[0] == 1
-
-
-@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_the_log_says_how_the_files_are_read(folders, file_format, caplog):
-    described = tfdistr.load_dataset("images", data_dir=folders[file_format])
-    with caplog.at_level(logging.INFO, logger="tfdistr"):
-        make_data(described, WorkerContext(2, 0, BATCH))
-    how = {"tfrecord": "3 TFRecord files, by index", "array_record": "array_record files, by index"}
-    assert f"load_dataset('images', 'train'): {how[file_format]}" in caplog.messages
-
-
 @pytest.mark.parametrize("supervised", [True, False])
 def test_files_that_are_elsewhere_are_read_in_order(folders, supervised, caplog, monkeypatch):
     described = tfdistr.load_dataset("images", data_dir=folders["tfrecord"], supervised=supervised)
@@ -283,16 +264,6 @@ def test_files_that_are_elsewhere_are_read_in_order(folders, supervised, caplog,
     assert sorted(int(i) for part in labels for i in part) == list(range(EXAMPLES))
     message = "load_dataset('images', 'train'): TFRecord files that are not on this machine, in order"
     assert message in caplog.messages
-
-
-@pytest.mark.mnist
-@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
-def test_mnist_is_what_it_was():
-    described = tfdistr.load_dataset("mnist", "test[:203]", data_dir=str(TFDS))
-    x, y = described.arrays()
-    parts = steps_of(described, 2, 26, shuffle=False)
-    np.testing.assert_array_equal(np.concatenate([image for step in parts for image, _ in step]), x)
-    np.testing.assert_array_equal(np.concatenate([label for step in parts for _, label in step]), y)
 
 
 @pytest.fixture(scope="module")

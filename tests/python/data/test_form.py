@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tfdistr.data.form import Classes, Columns, Form, Matrix
@@ -28,9 +29,10 @@ def later(form: Form, x: object, y: object = None) -> tuple[np.ndarray, ...]:
     [
         Columns({"c": X[:, 2], "more": X[:, 0], "a": X[:, 0], "b": X[:, 1]}),
         Matrix(X[:, [2, 0, 1]], ("c", "a", "b")),
+        pa.table({"c": X[:, 2], "a": X[:, 0], "b": X[:, 1]}),
         X,
     ],
-    ids=["frame", "matrix", "without names"],
+    ids=["frame", "matrix", "table", "without names"],
 )
 def test_columns_are_matched_by_name(trained, new):
     (found,) = later(form_of(make_source(trained)), new)

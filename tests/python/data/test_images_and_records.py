@@ -86,17 +86,13 @@ def test_a_folder_without_images(tmp_path):
     assert f"Received: {tmp_path}: 1 folders without an image" in refused_images(tmp_path)
 
 
-@pytest.mark.parametrize("image_size", [180, (180,), "large"])
-def test_sizes_that_are_refused(tmp_path, image_size):
-    said = ["`image_size` must be the height and the width", f"Received: {image_size!r}"]
-    assert_says(refused_images(tmp_path, image_size=image_size), said)
-
-
-def test_other_arguments_of_images(tmp_path):
-    assert_says(refused_images(tmp_path, image_size=(0, 1)), ["`image_size` must be a whole number"])
-    assert_says(
-        refused_images(tmp_path, color_mode="bgr"), ["`color_mode` must be one of", "Received: 'bgr'"]
-    )
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [({"image_size": 180}, "180"), ({"image_size": (180,)}, "(180,)"), ({"image_size": "large"}, "'large'"),
+     ({"image_size": (0, 1)}, "0"), ({"color_mode": "bgr"}, "'bgr'")],
+)  # fmt: skip
+def test_arguments_of_images(tmp_path, arguments, received):
+    assert f"Received: {received}" in refused_images(tmp_path, **arguments)
 
 
 def test_features_may_be_those_of_tensorflow(tmp_path):
@@ -114,22 +110,20 @@ def test_features_may_be_those_of_tensorflow(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "received"),
     [
-        ({"features": None},
-         ["`features` must describe each feature of", "Received: None",
-          'Fix: Pass features={"x": {"shape": [28, 28], "dtype": "float32"},']),
-        ({"features": {"x": "float64"}},
-         ["A feature has a dtype ('float32', 'int64'", "Received: 'x': 'float64'"]),
-        ({"features": {"x": {"dtype": "int64", "shape": [0.5]}}},
-         ["`shape` must be a whole number of at least", "Received: 0.5", "Fix: Pass shape=1, for example."]),
-        ({"target": "y"},
-         ["`target` must name a feature, and leave", "Received: 'y', of the features 'word', 'x', 'label'",
-          "Fix: Correct the name, or describe another feature."]),
+        ({"features": None}, "None"),
+        ({"features": {"x": "float64"}}, "'x': 'float64'"),
+        ({"features": {"x": {"dtype": "int64", "shape": [0.5]}}}, "0.5"),
+        ({"target": "y"}, "'y', of the features 'word', 'x', 'label'"),
+        ({"target": ["label", 3]}, "['label', 3], of the features 'word', 'x', 'label'"),
+        ({"target": [["x"]]}, "[['x']], of the features 'word', 'x', 'label'"),
+        ({"target": ["label", "x", "word"]},
+         "['label', 'x', 'word'], of the features 'word', 'x', 'label'"),
     ],
 )  # fmt: skip
-def test_arguments_of_records(tmp_path, arguments, said):
-    assert_says(refused(**tfrecord(tmp_path).arguments | arguments), said)
+def test_arguments_of_records(tmp_path, arguments, received):
+    assert f"Received: {received}" in refused(**tfrecord(tmp_path).arguments | arguments)
 
 
 @pytest.mark.parametrize("make", [tfrecord, arrayrecord])

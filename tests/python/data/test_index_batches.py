@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from launched import wait_for
+from nested import assert_same
 
 import tfdistr
 from tfdistr.data.order.context import WorkerContext
@@ -34,15 +35,6 @@ SOURCES = {
 
 def made(source, workers: int = 1, index: int = 0, **more) -> WorkerData:
     return make_data(source, WorkerContext(workers, index, BATCH, **{"seed": 3} | more))
-
-
-def assert_same(one, other) -> None:
-    tf.nest.assert_same_structure(one, other)
-    for a, b in zip(
-        *(map(tf.convert_to_tensor, tf.nest.flatten(nest)) for nest in (one, other)), strict=True
-    ):
-        assert a.dtype == b.dtype
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -1,17 +1,15 @@
 """Every source gives the batches of one worker at any number of workers, and from any step on."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from refusals import assert_says, refusal
+from refusals import refusal
 from slow import mostly_slow
 
-import tfdistr
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline import worker_data
@@ -149,13 +147,6 @@ def test_drop_remainder():
     assert batches("a map", 5, 2, 4, drop_remainder=True) == one[4:]
 
 
-def test_drop_remainder_needs_a_full_batch():
-    with pytest.raises(ArgumentError) as caught:
-        make_data(numbers, WorkerContext(2, 0, 14, drop_remainder=True))
-    assert str(caught.value).splitlines()[1] == "Received: 13 examples, a global batch of 14"
-    assert make_data(numbers, WorkerContext(2, 0, 13, drop_remainder=True)).steps == 1
-
-
 @pytest.mark.parametrize("name", SOURCES)
 def test_all_workers_know_their_steps(name, caplog):
     with caplog.at_level(logging.INFO, logger="tfdistr"):
@@ -200,13 +191,6 @@ def test_an_endless_dataset_goes_on_from_any_step():
     one = [ids(b) for b in make_data(function, WorkerContext(1, 0, 4, seed=SEED), 5).dataset.take(12)]
     parts = [make_data(function, WorkerContext(2, i, 4, seed=SEED), 5, 7).dataset.take(5) for i in range(2)]
     assert [ids(a) + ids(b) for a, b in zip(*parts, strict=True)] == one[7:]
-
-
-def test_an_empty_dataset_is_refused():
-    for function in (lambda: numbers().take(0), lambda: numbers().filter(lambda i: False)):
-        assert "Received: an empty dataset" in refusal(
-            DataShardError, make_data, function, WorkerContext(2, 0, 4)
-        )
 
 
 def test_a_shuffle_of_the_users_goes_on_alike_on_all_workers(caplog, monkeypatch):
@@ -277,15 +261,6 @@ def test_types_are_those_that_keras_makes():
     assert batch["bytes"].numpy()[0] == b"a"
 
 
-def test_a_description_that_does_not_fit_into_memory_is_read_example_by_example(monkeypatch):
-    monkeypatch.setattr(tfdistr.data.datasets.Dataset, "fits_in_memory", lambda self: False)
-    digits, labels = tfdistr.load_dataset("digits", "test", supervised=False), Counter[int]()
-    for index in range(3):
-        found = data(digits, 3, index, batch_size=100)
-        labels.update(int(i) for batch in found.dataset.take(found.steps) for i in batch["label"])
-    assert labels == Counter(digits.arrays()["label"].tolist())
-
-
 def test_a_stream_that_is_too_long_for_memory_is_shuffled_in_part(monkeypatch):
     monkeypatch.setattr(worker_data, "SHUFFLE_BUFFER", 5)
     one, two = (batches("in order", 4, workers) for workers in (1, 2))
@@ -348,27 +323,21 @@ def test_shard_of_sparse_examples_with_empty_parts():
 
 
 @pytest.mark.parametrize(
-    ("function", "batch_size", "kind", "said"),
+    ("function", "batch_size", "kind", "received"),
     [
-        (lambda: [1, 2], 4, ArgumentError,
-         ["The function `x` must return a", "Received: a function that returned a list of length 2"]),
-        (lambda: numbers().repeat(), 4, ArgumentError,
-         ["A dataset that never ends needs", "Received: a dataset of the function `x` that repeats forever",
-          "Fix: Leave repeat() out, or pass steps_per_epoch."]),
-        (lambda ctx: ctx.shard(numbers().repeat()), 4, DataShardError,
-         ["ctx.shard() needs a finite dataset.", "Received: a dataset that repeats forever"]),
-        (lambda ctx: ctx.shard(numbers().take(0)), 4, DataShardError,
-         ["ctx.shard() needs at least one example.", "Received: an empty dataset"]),
+        (lambda: [1, 2], 4, ArgumentError, "a function that returned a list of length 2"),
+        (lambda: numbers().repeat(), 4, ArgumentError, "a dataset of the function `x` that repeats forever"),
+        (lambda ctx: ctx.shard(numbers().repeat()), 4, DataShardError, "a dataset that repeats forever"),
+        (lambda ctx: ctx.shard(numbers().take(0)), 4, DataShardError, "an empty dataset"),
+        (lambda: numbers().take(0), 4, DataShardError, "an empty dataset"),
+        (lambda: numbers().filter(lambda i: False), 4, DataShardError, "an empty dataset"),
         (lambda ctx: ctx.shard(numbers()), None, DataShardError,
-         ["ctx.shard() splits examples by global",
-          "Received: no batch_size: the data set of the function is taken as ready"]),
-        (lambda ctx: ctx.shard(numbers(), 0), 4, ArgumentError,
-         ["`shuffle_buffer` must be a whole number of", "Received: 0",
-          "Fix: Pass shuffle_buffer=1, for example."]),
+         "no batch_size: the data set of the function is taken as ready batches"),
+        (lambda ctx: ctx.shard(numbers(), 0), 4, ArgumentError, "0"),
     ],
 )  # fmt: skip
-def test_functions_that_are_refused(function, batch_size, kind, said):
-    assert_says(refusal(kind, make_data, function, worker(2, 0, batch_size)), said)
+def test_functions_that_are_refused(function, batch_size, kind, received):
+    assert f"Received: {received}" in refusal(kind, make_data, function, worker(2, 0, batch_size))
 
 
 def test_validation_data_that_never_ends_is_refused():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from nested import assert_same
 from refusals import refusal
 
 from tfdistr.data.order.context import WorkerContext
@@ -74,19 +75,6 @@ READ = {
 }  # fmt: skip
 
 
-def same(left: Any, right: Any) -> None:
-    def compare(a: Any, b: Any) -> None:
-        assert type(a) is type(b)
-        if isinstance(a, tf.SparseTensor):
-            a, b = tf.sparse.to_dense(a), tf.sparse.to_dense(b)
-        if isinstance(a, tf.RaggedTensor):
-            assert a.to_list() == b.to_list()
-        else:
-            np.testing.assert_array_equal(a, b)
-
-    tf.nest.map_structure(compare, left, right)
-
-
 @pytest.mark.parametrize("name", READ)
 def test_what_has_to_be_read(name):
     assert lookup(READ[name]()) is None
@@ -109,7 +97,7 @@ def test_batches_are_those_of_tf_data(name):
     if ragged:
         assert str(data.dataset.element_spec) == str(expected.element_spec)
     for batch, other in zip(data.dataset.take(data.steps), expected, strict=True):
-        same(batch, other)
+        assert_same(batch, other)
 
 
 @pytest.mark.parametrize("how", ["map", "shard in order"])

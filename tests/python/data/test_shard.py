@@ -107,22 +107,14 @@ def test_file_with_too_few_files_is_refused_with_both_numbers(files):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([1, 2],), "`dataset` must be a tf.data.Dataset.\nReceived: a list of length 2\nFix: Make one, "),
-        ((None, 0), "`num_workers` must be a whole number of at least 1.\nReceived: 0"),
-        (
-            (None, 2, "FILE"),
-            "`policy` must be one of 'auto', 'file', 'data', 'hint', 'off'.\nReceived: 'FILE'",
-        ),
-        ((None, 2, "auto", "no"), "`exact` must be true or false.\nReceived: 'no'\nFix: Pass exact=True."),
-    ],
-)
-def test_arguments_of_auto_shard(arguments, message):
-    dataset, *others = arguments
-    with pytest.raises(ArgumentError) as caught:
-        auto_shard(tf.data.Dataset.range(3) if dataset is None else dataset, *others)
-    assert str(caught.value).startswith(message)
+    ("arguments", "received"),
+    [({"dataset": [1, 2]}, "a list of length 2"), ({"num_workers": 0}, "0"), ({"policy": "FILE"}, "'FILE'"),
+     ({"exact": "no"}, "'no'")],
+)  # fmt: skip
+def test_arguments_of_auto_shard(arguments, received):
+    said = refusal(ArgumentError, auto_shard, **{"dataset": tf.data.Dataset.range(3)} | arguments)
+    assert said[0].startswith(f"`{next(iter(arguments))}` must be ")
+    assert said[1] == f"Received: {received}"
 
 
 def parse(record: tf.Tensor) -> tf.Tensor:
@@ -324,11 +316,6 @@ def test_a_share_stays_one_through_what_is_done_to_it():
 X = np.arange(48, dtype="float32").reshape(16, 3)
 Y = X[:, :1]
 W = np.array([1, 2, 3], "float32")
-RULE = "Cannot split a batch over workers: not all of its parts have a row for each example."
-FIX = (
-    "Repeat what all rows share for each row, or make it a weight of the model. If each batch is one graph, "
-    "train with one worker, or make batches of graphs that are padded to the same number of nodes."
-)
 BESIDE = "`x['w']`: 3 rows, `x['x']`: 8 rows, `y`: 8 rows"
 
 
@@ -379,7 +366,7 @@ def test_batches_that_cannot_be_split_are_refused_with_the_part(case):
     make, received = REFUSED[case]
     with pytest.raises(DataShardError) as caught:
         make_data(make, WorkerContext(num_workers=2, index=0, global_batch_size=None))
-    assert (caught.value.message, caught.value.received, caught.value.fix) == (RULE, received, FIX)
+    assert caught.value.received == received
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -402,9 +389,8 @@ def test_a_later_batch_that_cannot_be_split_is_refused():
     types = tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None, 1], tf.float32)
     split = iter(distribute_batches(tf.data.Dataset.from_generator(batches, output_signature=types), 2, 0))
     assert next(split)[0].shape == next(split)[0].shape == (4, 3)
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Received: `y` beside `x`\. Fix: Repeat what"):
         next(split)
-    assert f"{RULE} Received: `y` beside `x`. Fix: {FIX}" in caught.value.message
 
 
 def test_square_parts_of_one_size_are_rows():

@@ -1,9 +1,6 @@
 """The structure of the data that reaches the steps of a model: the same as in Keras's own methods."""
 
-import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -36,7 +33,7 @@ REST: dict[str, tuple[Any, ...]] = {
 
 
 def structure(data: Any) -> Any:
-    """Data as JSON: its nesting, and the numbers of dimensions of its arrays."""
+    """The nesting of data, and the numbers of dimensions of its arrays."""
     if isinstance(data, dict):
         return {name: structure(part) for name, part in data.items()}
     if isinstance(data, tuple | list):
@@ -44,115 +41,100 @@ def structure(data: Any) -> Any:
     return data.shape.rank
 
 
-class Recording(keras.Model):
-    """Writes the structure of the data of each kind of step into a folder, in a file for each process."""
+#: The structure of the data of each kind of step.
+RECORDED: dict[str, Any] = {}
 
-    def __init__(self, folder: str) -> None:
+
+class Recording(keras.Model):
+    """Records the structure of the data of each kind of step."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.dense, self.folder = keras.layers.Dense(1), folder
+        self.dense = keras.layers.Dense(1)
         self.dense.build((None, 2))
         self.built = True
 
     def call(self, inputs: Any) -> Any:
         return self.dense(tf.nest.flatten(inputs)[0])
 
-    def record(self, kind: str, data: Any) -> None:
-        Path(self.folder, f"{kind}-{os.getpid()}").write_text(json.dumps(structure(data)))
-
     def train_step(self, data: Any) -> Any:
-        self.record("train", data)
+        RECORDED["train"] = structure(data)
         weights = self.trainable_variables
         self.optimizer.apply_gradients([(tf.zeros(weight.shape), weight) for weight in weights])
         return {"loss": tf.zeros([])}
 
     def test_step(self, data: Any) -> Any:
-        self.record("test", data)
+        RECORDED["test"] = structure(data)
         return {"loss": tf.zeros([])}
 
     def predict_step(self, data: Any) -> Any:
-        self.record("predict", data)
+        RECORDED["predict"] = structure(data)
         return tf.zeros([tf.shape(tf.nest.flatten(data)[0])[0], 1])
 
 
-def recorder(folder: Path) -> Callable[[], keras.Model]:
-    path = str(folder)
-
-    def model() -> keras.Model:
-        made = Recording(path)
-        made.compile("sgd")
-        return made
-
-    return model
+def recording() -> keras.Model:
+    made = Recording()
+    made.compile("sgd")
+    return made
 
 
-def recorded(folder: Path) -> dict[str, Any]:
-    """The structures by the kind of the step; all processes have the same."""
-    found: dict[str, list[Any]] = {}
-    for path in folder.iterdir():
-        found.setdefault(path.name.partition("-")[0], []).append(json.loads(path.read_text()))
-    assert all(each == of_kind[0] for of_kind in found.values() for each in of_kind)
-    for path in folder.iterdir():
-        path.unlink()
-    return {kind: of_kind[0] for kind, of_kind in found.items()}
+def recorded() -> dict[str, Any]:
+    """What was recorded since the last call."""
+    found = RECORDED.copy()
+    RECORDED.clear()
+    return found
 
 
-def of_keras(folder: Path, x: Any, rest: tuple[Any, ...] = (), **validation: Any) -> dict[str, Any]:
-    names = dict(zip(("y", "sample_weight"), rest, strict=False))
-    recorder(folder)().fit(x, **names, batch_size=4, verbose=0, **validation)
-    return recorded(folder)
+def named(rest: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(("y", "sample_weight"), rest, strict=False))
 
 
-def fit_of(folder: Path, x: Any, rest: tuple[Any, ...] = (), **how: Any) -> tfdistr.FitResult:
-    names = dict(zip(("y", "sample_weight"), rest, strict=False))
-    return tfdistr.distributed_fit(recorder(folder), x, **names, **JOB, **how)
+def of_keras(x: Any, rest: tuple[Any, ...] = (), **validation: Any) -> dict[str, Any]:
+    recording().fit(x, **named(rest), batch_size=4, verbose=0, **validation)
+    return recorded()
+
+
+def fit_of(x: Any, rest: tuple[Any, ...] = (), **how: Any) -> tfdistr.FitResult:
+    return tfdistr.distributed_fit(recording, x, **named(rest), **JOB, **how)
 
 
 @pytest.mark.parametrize(("x", "rest"), [*((x, "x, y") for x in XS), *(("dict", rest) for rest in REST)])
-def test_a_step_gets_what_keras_gives(tmp_path, x, rest):
+def test_a_step_gets_what_keras_gives(x, rest):
     validation = {"validation_data": (XS[x], *REST[rest])}
-    expected = of_keras(tmp_path, XS[x], REST[rest], **validation)
+    expected = of_keras(XS[x], REST[rest], **validation)
     assert expected.keys() == {"train", "test"}
-    fit_of(tmp_path, XS[x], REST[rest], **validation)
-    assert recorded(tmp_path) == expected
+    fit_of(XS[x], REST[rest], **validation)
+    assert recorded() == expected
 
 
-def test_validation_split_and_x_alone_as_validation_data(tmp_path):
+def test_validation_split_and_x_alone_as_validation_data():
     for validation in ({"validation_split": 0.5}, {"validation_data": X}, {"validation_data": (X,)}):
-        expected = of_keras(tmp_path, X, **validation)
-        fit_of(tmp_path, X, **validation)
-        assert recorded(tmp_path) == expected == {"train": 2, "test": 2}
+        expected = of_keras(X, **validation)
+        fit_of(X, **validation)
+        assert recorded() == expected == {"train": 2, "test": 2}
 
 
 @pytest.mark.parametrize("x", XS)
-def test_evaluate_and_predict_get_what_keras_gives(tmp_path, x):
-    model = recorder(tmp_path)()
+def test_evaluate_and_predict_get_what_keras_gives(x):
+    model = recording()
     model.evaluate(XS[x], verbose=0)
     model.predict(XS[x], verbose=0)
-    expected = recorded(tmp_path)
-    fit = fit_of(tmp_path, XS[x])
-    recorded(tmp_path)
+    expected = recorded()
+    fit = fit_of(XS[x])
+    recorded()
     fit.evaluate(XS[x])
     assert fit.predict(XS[x]).shape == (16, 1)
-    assert recorded(tmp_path) == expected
+    assert recorded() == expected
 
 
-def test_a_step_of_ones_own_predicts_from_whole_batches_of_a_dataset(tmp_path):
+def test_a_step_of_ones_own_predicts_from_whole_batches_of_a_dataset():
     batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
-    recorder(tmp_path)().predict(batches, verbose=0)
-    expected = recorded(tmp_path)
-    fit = fit_of(tmp_path, X)
-    recorded(tmp_path)
+    recording().predict(batches, verbose=0)
+    expected = recorded()
+    fit = fit_of(X)
+    recorded()
     fit.predict(batches, batch_size=None)
-    assert recorded(tmp_path) == expected == {"predict": ["tuple", 2, 1]}
-
-
-def test_a_data_frame_is_an_array_or_a_dictionary(tmp_path):
-    import pandas as pd  # workers of the tests do without
-
-    fit_of(tmp_path, pd.DataFrame({"a": [1.0] * 4, "b": [2.0] * 4}))
-    assert recorded(tmp_path) == {"train": 2}
-    fit_of(tmp_path, pd.DataFrame({"n": [1.0] * 4, "text": ["t"] * 4}))
-    assert recorded(tmp_path) == {"train": {"n": 1, "text": 1}}
+    assert recorded() == expected == {"predict": ["tuple", 2, 1]}
 
 
 @pytest.mark.parametrize(
@@ -162,11 +144,9 @@ def test_a_data_frame_is_an_array_or_a_dictionary(tmp_path):
 def test_a_data_set_in_files_without_targets(tmp_path, content, expected):
     path = tmp_path / "data.csv"
     path.write_text(content)
-    folder = tmp_path / "recorded"
-    folder.mkdir()
     data = tfdistr.load_dataset("csv", files=str(path))
-    fit_of(folder, data, validation_data=data).predict(data)
-    assert recorded(folder) == dict.fromkeys(("train", "test", "predict"), expected)
+    fit_of(data, validation_data=data).predict(data)
+    assert recorded() == dict.fromkeys(("train", "test", "predict"), expected)
 
 
 class Slices(keras.utils.PyDataset):
@@ -197,13 +177,13 @@ def generator_of(batch: Any) -> Callable[[], Iterator[Any]]:
         *((generator_of, name) for name in ("x alone", "pair", "inputs")),
     ],
 )
-def test_objects_of_batches(tmp_path, make, batch):
+def test_objects_of_batches(make, batch):
     data = make(BATCHES[batch])
-    expected = of_keras(tmp_path, data if isinstance(data, Slices) else data())
-    tfdistr.distributed_fit(recorder(tmp_path), data, verbose=0)
-    assert recorded(tmp_path) == expected
+    expected = of_keras(data if isinstance(data, Slices) else data())
+    tfdistr.distributed_fit(recording, data, verbose=0)
+    assert recorded() == expected
 
 
-def test_a_generator_of_arrays_which_keras_refuses(tmp_path):
-    tfdistr.distributed_fit(recorder(tmp_path), lambda: iter([X, X]), verbose=0)
-    assert recorded(tmp_path) == {"train": 2}
+def test_a_generator_of_arrays_which_keras_refuses():
+    tfdistr.distributed_fit(recording, lambda: iter([X, X]), verbose=0)
+    assert recorded() == {"train": 2}

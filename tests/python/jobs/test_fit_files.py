@@ -59,7 +59,7 @@ def test_training_from_files_gives_the_bits_of_arrays(tmp_path, monkeypatch):
     np.testing.assert_array_equal(from_files.predict(described), from_arrays.predict(files.arrays[0]))
 
 
-def test_images_that_are_decoded_in_a_graph_give_the_bits_of_arrays(tmp_path, monkeypatch):
+def test_images_of_a_pipeline_give_the_bits_of_arrays(tmp_path, monkeypatch):
     """As those of large batches, which a pipeline reads."""
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     monkeypatch.setattr(step_blocks, "GATHERED_BYTES", 1)
@@ -69,7 +69,7 @@ def test_images_that_are_decoded_in_a_graph_give_the_bits_of_arrays(tmp_path, mo
     assert bits(from_files) == bits(train(*files.arrays, validation_data=files.arrays))
 
 
-def test_an_image_that_no_graph_can_decode_is_named(tmp_path, monkeypatch):
+def test_an_image_that_a_pipeline_cannot_decode_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     monkeypatch.setattr(step_blocks, "GATHERED_BYTES", 1)
     (tmp_path / "cat").mkdir()

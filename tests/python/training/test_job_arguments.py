@@ -217,7 +217,7 @@ def test_choices_and_flags():
     assert check_bool("f", False) is False
     with pytest.raises(ArgumentError, match=r"`c` must be one of 'a', 'b'\.\nReceived: 1\nFix: Use c='a'"):
         check_choice("c", 1, ["a", "b"])
-    with pytest.raises(ArgumentError, match="Received: 'c'\nFix: Read it up"):
-        check_choice("c", "c", ["a", "b"], fix="Read it up.")
+    with pytest.raises(ArgumentError, match="Received: 'c'"):
+        check_choice("c", "c", ["a", "b"])
     with pytest.raises(ArgumentError, match=r"`f` must be true or false\.\nReceived: None\nFix: Pass f=True"):
         check_bool("f", None)

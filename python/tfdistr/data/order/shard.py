@@ -237,12 +237,7 @@ def rows_of_worker(batches: tf.data.Dataset, shares: int, own: Own) -> tf.data.D
 
 def take_rows(batch: object, shares: int, own: Own) -> object:
     """Take the rows of one worker from every tensor of a nested ``batch``; see ``bounds``."""
-
-    def of_worker(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, end = bounds(rows, shares, own)
-        return first, end
-
-    return cut_rows(batch, of_worker)
+    return cut_rows(batch, lambda rows: bounds(rows, shares, own))
 
 
 def cut_rows(batch: Any, between: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]) -> object:

@@ -37,9 +37,6 @@ class Order:
     shuffle: bool = False
     drop_remainder: bool = False
 
-    def __post_init__(self) -> None:
-        _ = self.batches  # raise the error now, not at the first batch
-
     @functools.cached_property
     def batches(self) -> int:
         """Number of global batches in a pass over the examples."""

@@ -23,9 +23,8 @@ from tfdistr.data.pipeline.batch_objects import (
     needs_steps,
     pass_of,
 )
-from tfdistr.data.pipeline.index_batches import batch_type
 from tfdistr.data.source import as_arrays
-from tfdistr.data.trees import Array
+from tfdistr.data.trees import Array, batch_type
 from tfdistr.errors import ArgumentError
 
 #: The number of first batches, whose shapes show which dimensions vary.
@@ -138,8 +137,7 @@ def fed_batches(
             if number > first:
                 made.on_epoch_end()
             made.on_epoch_begin()
-            wanted = tf.range(number * size, (number + 1) * size, dtype=tf.int64)
-            indices = np.concatenate([order.indices(step, 1, 0) for step in wanted])
+            indices = order.block(number * size, size).reshape(-1)
             batches = pass_of(made, indices[skipped:] if number == first else indices)
             # As Keras does: only a dictionary reaches the step without a tuple.
             return (batch if isinstance(batch, dict | tuple | list) else (batch,) for batch in batches)
@@ -194,4 +192,4 @@ def _spec(*arrays: Array) -> tf.TensorSpec:
     """Return the type of arrays, whose first dimension and varying dimensions are not known."""
     shapes = [array.shape[1:] for array in arrays]
     sides = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
-    return tf.TensorSpec([None, *sides], tf.as_dtype(batch_type(arrays[0])))
+    return tf.TensorSpec([None, *sides], tf.as_dtype(batch_type(arrays[0].dtype)))

@@ -17,17 +17,17 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from tfdistr.data.trees import Array
+from tfdistr.utils.processes import running_system
 
 log = logging.getLogger("tfdistr")
 
 _ALIGNMENT = 64
-# A pid is unique among the processes for which all of these are equal.
-_HOST = ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid", "/proc/self/ns/user")
+# A pid is unique among the processes of a system for which these are equal.
+_HOST = ("/proc/self/ns/pid", "/proc/self/ns/user")
 
 Part = tuple[tuple[int, ...], np.dtype]
 
@@ -123,7 +123,7 @@ class HostMemory:
         except OSError as error:
             self._refused = error  # later arrays would not be at the same places as in the other workers
             raise
-        if self._at_random and hasattr(mmap, "MADV_RANDOM"):
+        if self._at_random:
             memory.madvise(mmap.MADV_RANDOM)
         self._end = -(-end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         return [
@@ -184,7 +184,7 @@ def _unnamed_files() -> tuple[int, int]:
 
 
 def _host() -> str:
-    return " ".join([Path(_HOST[0]).read_text().strip(), *map(os.readlink, _HOST[1:])])
+    return " ".join([running_system(), *map(os.readlink, _HOST)])
 
 
 def _open(pid: int, descriptor: int, number: int) -> int:

@@ -11,7 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -19,7 +18,7 @@ from tfdistr.data.order.shard import Own
 from tfdistr.data.order.shuffle_order import Order
 from tfdistr.data.pipeline.random_access import Lookup
 from tfdistr.data.source import Arrays
-from tfdistr.data.trees import Array, filled
+from tfdistr.data.trees import Array, batch_type, filled
 
 # Indices that are looked up together: a TensorFlow call costs as much as some thousand indices.
 _LOOKED_UP = 8192
@@ -111,7 +110,7 @@ class Batches:
 def of_arrays(source: Arrays) -> Indexed:
     """Make examples of arrays. Floating-point numbers get Keras's type."""
     arrays = source.by_rows
-    types = [batch_type(array) for array in arrays]
+    types = [batch_type(array.dtype) for array in arrays]
     specs = [
         tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(kind))
         for array, kind in zip(arrays, types, strict=True)
@@ -147,14 +146,6 @@ def of_lookup(found: Lookup) -> Indexed:
             return tf.nest.map_structure(lambda part: part.numpy(), look_up(tf.constant(indices)))
 
     return Indexed(found.examples, found.batch, take)
-
-
-def batch_type(array: Array) -> np.dtype:
-    """Return the type of an array in a batch: Keras's type for numbers with a fraction."""
-    kind: np.dtype = np.dtype(object) if array.dtype.kind in "USO" else array.dtype
-    if np.issubdtype(array.dtype, np.floating):
-        kind = np.dtype(keras.config.floatx())  # as Keras does with arrays
-    return kind
 
 
 class ReadAhead:

@@ -141,7 +141,7 @@ def _make_data(
         if isinstance(source, FileDataset):
             found = of_files(source, memory or HostMemory(), shuffle=context.shuffle)
             return _by_index(found, context, steps, name=name)
-        if source.name == "digits" and source.fits_in_memory():
+        if source.name == "digits":
             examples = source.arrays()  # 130 kB: each worker may have a copy
             source = make_source(*(examples if isinstance(examples, tuple) else (examples,)))
             assert isinstance(source, Arrays)

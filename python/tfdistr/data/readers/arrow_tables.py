@@ -200,14 +200,15 @@ def _is_image(kind: Any) -> bool:
 
 
 def from_arrow(value: object, name: str) -> Any:
-    """Return an Arrow table, or a column, as that of pyarrow, else None; a stream is read once."""
+    """Return Arrow data as a table or column of pyarrow, once read from a stream; other values unchanged."""
+    _refuse_dataset(value, name)
     hugging_face: Any = getattr(sys.modules.get("datasets"), "Dataset", ())
     if isinstance(value, hugging_face):
         value = value.with_format("arrow")[:]
     of_column, of_stream = (hasattr(value, f"__arrow_c_{what}__") for what in ("array", "stream"))
     # pandas objects have these methods, too, but are data frames.
     if not (of_column or of_stream) or type(value).__module__.partition(".")[0] == "pandas":
-        return None
+        return value
     kind = f"class {type(value).__module__}.{type(value).__name__}"
     pyarrow, _ = parquet(f"`{name}` of {kind}")
     if isinstance(value, pyarrow.Table | pyarrow.ChunkedArray):
@@ -276,7 +277,7 @@ def array_of_column(column: Any, name: str, of_table: str | None = None) -> Arra
     return numbers_of_column(values, shape_of(form, values, refuse), refuse)
 
 
-def refuse_dataset(value: object, name: str) -> None:
+def _refuse_dataset(value: object, name: str) -> None:
     """Refuse a data set of pyarrow, and those of Hugging Face that are no table."""
     refused = {
         "pyarrow.dataset": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ class Leaf:
     def is_text(self) -> bool:
         """Return whether the values are text, of no fixed size."""
         return self.kind.hasobject
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array of an example."""
+        return math.prod(self.shape) * self.kind.itemsize
 
 
 class Blocks(ABC):
@@ -69,10 +75,6 @@ class Blocks(ABC):
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
         """Decode the stored examples with these indices."""
         return arrays
-
-    def decoded_in_graph(self, parts: list[object]) -> list[object]:
-        """Decode stored examples in a graph: tensors to tensors of the same values."""
-        return parts
 
     def place(self, index: int) -> tuple[str, int | None]:
         """Return the file of an example, and its number there; None if the file is this example."""

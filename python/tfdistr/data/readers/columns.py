@@ -28,7 +28,7 @@ from tfdistr.data.readers.arrow_tables import (
 from tfdistr.data.readers.blocks import Leaf
 from tfdistr.data.readers.image_folder import Images
 from tfdistr.data.readers.paths import changed
-from tfdistr.data.trees import Array, leaves
+from tfdistr.data.trees import Array, batch_type, leaves
 from tfdistr.errors import ArgumentError
 
 log = logging.getLogger("tfdistr")
@@ -95,7 +95,7 @@ class Column:
                 self._shape = shape_of(self.form, self._filled(values), refuse)
         classes = wanted.classes.get(wanted.targets().get(name, "no target"))
         self._numbers = {name.encode(): number for number, name in enumerate(classes or ())}
-        self.stored = Leaf(np.dtype(np.int32) if classes else _batch_type(self.form.kind), self._shape)
+        self.stored = Leaf(np.dtype(np.int32) if classes else batch_type(self.form.kind), self._shape)
         self.leaf = self.images.leaf if self.images else self.stored
 
     @property
@@ -195,7 +195,7 @@ class _Part:
     @property
     def structure(self) -> Any:
         if self._matrix is not None:
-            return Leaf(_batch_type(self._matrix), (len(self.columns),))
+            return Leaf(batch_type(self._matrix), (len(self.columns),))
         if self._alone:
             return self.columns[0].leaf
         return {column.name: column.leaf for column in self.columns}
@@ -204,8 +204,8 @@ class _Part:
         arrays = {column: column.array(table, where) for column in self.columns}
         if self._matrix is None:
             found = [arrays[column] for column in self.leaves if column is not None]
-            return [array.astype(_batch_type(array.dtype), copy=False) for array in found]
-        stacked = np.empty((table.num_rows, len(arrays)), _batch_type(self._matrix))
+            return [array.astype(batch_type(array.dtype), copy=False) for array in found]
+        stacked = np.empty((table.num_rows, len(arrays)), batch_type(self._matrix))
         for place, array in enumerate(arrays.values()):
             stacked[:, place] = array.astype(self._matrix, copy=False)
         return [stacked]
@@ -269,13 +269,6 @@ class FileColumns:
         return [
             column.decoded(array, where) if column else array
             for column, array in zip(self._leaves, arrays, strict=True)
-        ]
-
-    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
-        """Decode the images of rows in a graph: tensors to tensors."""
-        return [
-            column.images.in_graph(part) if column and column.images else part
-            for column, part in zip(self._leaves, parts, strict=True)
         ]
 
     def _check_images(self, wanted: Wanted) -> None:
@@ -357,13 +350,3 @@ def _check_there(name: str, schema: Any, path: str) -> None:
             + (f"{found} times" if found else f"not among {', '.join(map(repr, schema.names))}"),
             fix="Correct the name, or write the files with one schema.",
         )
-
-
-def _batch_type(kind: np.dtype) -> np.dtype:
-    """Return the type of values in a batch: Keras's type for numbers with a fraction, as for arrays."""
-    if kind.kind != "f":
-        return kind
-    import keras
-
-    floatx: np.dtype = np.dtype(keras.config.floatx())
-    return floatx

@@ -7,17 +7,16 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.readers.blocks import Blocks, joined
-from tfdistr.data.readers.image_folder import find_folder, image_options
+from tfdistr.data.readers.image_folder import ImageFolder, find_folder, image_options
 from tfdistr.data.readers.paths import changed, find_files, sizes_of
-from tfdistr.data.readers.record_files import example_options
-from tfdistr.data.readers.tables import scan
+from tfdistr.data.readers.record_files import ArrayRecordExamples, TFRecordExamples, example_options
+from tfdistr.data.readers.tables import ArrowTables, CsvTables, ParquetTables, scan
 from tfdistr.data.trees import filled
 from tfdistr.errors import ArgumentError
 from tfdistr.utils.arguments import check_bool
@@ -48,7 +47,7 @@ class FileDataset(Dataset):
     def open(self) -> Blocks:
         """Open the files."""
         options = {**self.options, "classes": self.levels} if self.levels else self.options
-        source = FORMATS[self.name].open(self.files, self.sizes, options)
+        source = FORMATS[self.name].reader(self.files, self.sizes, **options)
         if source.identity != self.of_source:
             raise changed(f"{self.files[0]}, which has other files than before")
         return source
@@ -91,32 +90,19 @@ class FileDataset(Dataset):
         signature = filled(structure, iter(specs))
         return tf.data.Dataset.from_generator(blocks, output_signature=signature).unbatch()
 
-    def fits_in_memory(self, opened: Blocks | None = None) -> bool:
-        """Return whether all decoded examples fit into ``IN_MEMORY_BYTES``; False if they have text."""
-        from tfdistr.data import datasets
-
-        leaves = (opened or self.open()).leaves
-        if any(leaf.is_text for leaf in leaves):
-            return False
-        example = sum(int(np.prod(leaf.shape)) * leaf.kind.itemsize for leaf in leaves)
-        return self.examples * example <= datasets.IN_MEMORY_BYTES
-
 
 @dataclass(frozen=True)
 class Format:
-    """A format of files: its reader, the check of its arguments, and how files are found and described."""
+    """A format of files: its reader, the check of its arguments, and how files are found and described.
 
-    reader: tuple[str, str]
+    ``reader`` opens files, whose sizes are empty if they are not known.
+    """
+
+    reader: Callable[..., Blocks]
     options: Callable[..., dict[str, Any]]
     endings: tuple[str, ...] = ()
     find: Callable[[Any], tuple[str, ...]] | None = None
     prepare: Callable[[tuple[str, ...], dict[str, Any]], dict[str, Any]] | None = None
-
-    def open(self, files: tuple[str, ...], sizes: tuple[int, ...], options: Mapping[str, object]) -> Blocks:
-        """Open files, whose sizes are empty if they are not known."""
-        module, name = self.reader
-        reader: Callable[..., Blocks] = getattr(import_module(f"tfdistr.data.readers.{module}"), name)
-        return reader(files, sizes, **options)
 
 
 def describe_files(name: str, files: object = None, **arguments: object) -> FileDataset:
@@ -126,7 +112,7 @@ def describe_files(name: str, files: object = None, **arguments: object) -> File
     found = kind.find(files) if kind.find else find_files(files, kind.endings)
     if kind.prepare:
         options = kind.prepare(found, options)
-    source = kind.open(found, (), options)
+    source = kind.reader(found, (), **options)
     if not len(source):
         raise ArgumentError(
             "`files` must hold at least one example.",
@@ -224,12 +210,10 @@ def _csv_options(delimiter: object = None, **arguments: object) -> dict[str, Any
 
 #: The formats by name.
 FORMATS = {
-    "parquet": Format(("tables", "ParquetTables"), _image_table_options, (".parquet", ".pq")),
-    "csv": Format(("tables", "CsvTables"), _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
-    "arrow": Format(("tables", "ArrowTables"), _image_table_options, (".arrow", ".feather")),
-    "image_folder": Format(("image_folder", "ImageFolder"), image_options, find=find_folder),
-    "tfrecord": Format(("record_files", "TFRecordExamples"), example_options, (".tfrecord", ".tfrecords")),
-    "arrayrecord": Format(
-        ("record_files", "ArrayRecordExamples"), example_options, (".arrayrecord", ".array_record")
-    ),
+    "parquet": Format(ParquetTables, _image_table_options, (".parquet", ".pq")),
+    "csv": Format(CsvTables, _csv_options, (".csv", ".tsv", ".txt"), prepare=scan),
+    "arrow": Format(ArrowTables, _image_table_options, (".arrow", ".feather")),
+    "image_folder": Format(ImageFolder, image_options, find=find_folder),
+    "tfrecord": Format(TFRecordExamples, example_options, (".tfrecord", ".tfrecords")),
+    "arrayrecord": Format(ArrayRecordExamples, example_options, (".arrayrecord", ".array_record")),
 }

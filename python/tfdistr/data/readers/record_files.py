@@ -191,21 +191,14 @@ def example_options(features: object = None, target: object = None) -> dict[str,
             fix='Pass features={"x": {"shape": [28, 28], "dtype": "float32"}, "y": "int64"}, for example.',
         )
     plain = {name: _feature(name, value) for name, value in features.items()}
-    if target is None or isinstance(target, str):
-        targets: Any = target
-    elif isinstance(target, list | tuple):
-        targets = tuple(target)
-    else:
-        targets = (target,)
-    listed = [target] if isinstance(target, str) else targets or ()
-    wrong = next((one for one in listed if one not in plain), None)
-    if wrong is not None or len(set(listed)) == len(plain):
+    listed = target if isinstance(target, list | tuple) else [] if target is None else [target]
+    if any(not isinstance(one, str) or one not in plain for one in listed) or len(set(listed)) == len(plain):
         raise ArgumentError(
             "`target` must name a feature, and leave one for `x`.",
             received=f"{target!r}, of the features {', '.join(map(repr, plain))}",
             fix="Correct the name, or describe another feature.",
         )
-    return {"features": plain, "target": targets}
+    return {"features": plain, "target": tuple(listed) if isinstance(target, list | tuple) else target}
 
 
 def _feature(name: str, value: object) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Tables(Blocks):
             self.columns.check(schema, path)
         self.structure = self.columns.structure
         self.ends = np.cumsum([rows.count for *_, rows in self._blocks], dtype=np.int64)
-        example = sum(int(np.prod(leaf.shape)) * leaf.kind.itemsize for leaf in self.leaves)
+        example = sum(leaf.nbytes for leaf in self.leaves)
         self._together = max(1, min(_ROWS, _BYTES // max(example, 1)))
 
     @abstractmethod
@@ -111,9 +111,6 @@ class Tables(Blocks):
 
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
         return self.columns.decoded(arrays, lambda row: self.place(int(indices[row])))
-
-    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
-        return self.columns.decoded_in_graph(parts)
 
     def _read(self, block: int, names: Sequence[str], most: int) -> Iterator[tuple[Any, Where]]:
         """Read columns of a block: record batches, and their places."""
