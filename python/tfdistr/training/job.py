@@ -260,10 +260,6 @@ class Job:
             described[name] = describe_source(source)
         return described
 
-    @property
-    def _size_of_validation(self) -> int | None:
-        return None if self.validates_in_batches else self.validation_batch_size or self.batch_size
-
     def context(
         self,
         *,
@@ -275,10 +271,13 @@ class Job:
         """Return the context in which a worker reads the data."""
         from tfdistr.data.order.context import WorkerContext
 
+        size = self.batch_size
+        if not training:
+            size = None if self.validates_in_batches else self.validation_batch_size or size
         return WorkerContext(
             num_workers=num_workers,
             index=index,
-            global_batch_size=self.batch_size if training else self._size_of_validation,
+            global_batch_size=size,
             seed=self.seed,
             shuffle=self.shuffle and training,
             drop_remainder=self.drop_remainder and training,

@@ -11,7 +11,7 @@ import stores
 from resumed import X, Y, train
 
 import tfdistr
-from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
+from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.errors import ArgumentError
 
@@ -88,9 +88,3 @@ def test_a_number_that_is_none(value: Any, tmp_path: Path) -> None:
 def test_it_needs_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"`keep_checkpoints` needs(?s:.*)keep_checkpoints=5"):
         train(None, plain, checkpoint_every=None, keep_checkpoints=5)
-
-
-def test_a_folder_reads_what_it_has_not_written(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    assert folder.before(10) is None
-    assert folder._last_finite([Position(0, 0)]) is None
