@@ -13,7 +13,6 @@ from resumed import X, Y, train
 import tfdistr
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.checkpoint.object_store import Store
-from tfdistr.errors import ArgumentError
 
 
 def plain() -> keras.Model:
@@ -77,14 +76,3 @@ def test_a_store_keeps_as_many(keep: int, left: list[int]) -> None:
     with stores.memory():
         train("memory://bucket/kept", plain, epochs=6, keep_checkpoints=keep, callbacks=[WaitsForUploads()])
         assert stored() == left
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, "all", None])
-def test_a_number_that_is_none(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="`keep_checkpoints` must be"):
-        train(tmp_path / "run", plain, keep_checkpoints=value)
-
-
-def test_it_needs_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"`keep_checkpoints` needs(?s:.*)keep_checkpoints=5"):
-        train(None, plain, checkpoint_every=None, keep_checkpoints=5)

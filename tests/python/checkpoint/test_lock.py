@@ -134,11 +134,6 @@ def test_a_forked_child_does_not_release_it(tmp_path):
         check_lock(tmp_path, lock.id)
 
 
-def test_a_lock_that_has_no_content_yet(tmp_path):
-    (tmp_path / LOCK).touch()  # a process was killed as it began
-    assert seconds_to_acquire(tmp_path) < 0.5
-
-
 def test_of_many_processes_one_gets_the_lock(tmp_path):
     got, refused, start = [], [], threading.Barrier(8)
 
@@ -215,7 +210,7 @@ def test_a_holder_renews_its_lease(tmp_path):
 
 
 def test_what_no_lease_says_counts_as_none(tmp_path):
-    for text in ["[" * 100_000, "[]", '{"id": 1}', "\0"]:
+    for text in ["", "[" * 100_000, "[]", '{"id": 1}', "\0"]:  # the first of a process killed as it began
         (tmp_path / LOCK).write_text(text)
         assert seconds_to_acquire(tmp_path) < 1
 

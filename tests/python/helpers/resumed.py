@@ -68,6 +68,18 @@ class OwnFit(keras.Sequential):
         return super().fit(*args, **kwargs)
 
 
+def of_class(kind: type) -> Callable[[], keras.Model]:
+    """What makes a model of a class that derives from Sequential."""
+
+    def make() -> keras.Model:
+        layers = [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")]
+        made = kind(layers)
+        made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return made
+
+    return make
+
+
 class At(keras.callbacks.Callback):
     """Does something as an epoch begins."""
 

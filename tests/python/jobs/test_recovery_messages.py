@@ -10,7 +10,6 @@ import keras
 import pytest
 from resumed import OwnFit, train
 
-import tfdistr
 from tfdistr.checkpoint.preemption import stopped
 from tfdistr.errors import ArgumentError, JobStoppedError
 from tfdistr.strategies.worker_strategy import SingleWorker
@@ -49,12 +48,6 @@ def test_a_job_that_was_to_have_checkpoints_and_cannot_is_refused():
     with pytest.raises(ArgumentError) as caught:
         _saves(job, SEVERAL, keras.Sequential(), lambda event: None)
     assert str(caught.value).splitlines()[1] == "Received: workers with several devices each"
-
-
-def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
-    with pytest.raises(ArgumentError, match="`max_restarts` needs `cluster`, whose workers") as caught:
-        train(tmp_path / "run", failures=tfdistr.on_failure(max_restarts=3))
-    assert caught.value.received == "max_restarts=3, and no cluster"
 
 
 def test_the_error_is_written_out_where_nobody_may_catch_it(tmp_path, capfd):

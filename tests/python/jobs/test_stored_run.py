@@ -1,19 +1,23 @@
-"""Jobs of this process whose run directory is in a store; test_stored_workers.py does it with workers."""
+"""Jobs whose run directory is in a store."""
 
 import json
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 import stores
 from resumed import At, X, Y, bits, breaks, train
 
+import tfdistr
 from tfdistr.checkpoint import uploads
 from tfdistr.checkpoint.generations import Claim
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.errors import ArgumentError, CheckpointError, TfdistrWarning
+from tfdistr.jobs import restarts
 from tfdistr.jobs import run_dir as folders
 from tfdistr.jobs.run_dir import open_run_dir
 
@@ -47,32 +51,62 @@ def said(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
     return str(caught.value).splitlines()
 
 
+def check_left(fit: tfdistr.FitResult, others: list[str]) -> list[str]:
+    """Check what a job has left in the store, and return the names of the objects of its generation."""
+    store = Store(URL)
+    names = [name for name in store.names() if name.startswith("generations/")]
+    assert sorted(set(store.names()) - set(names)) == [*others[:-2], "trace.jsonl", *others[-2:]]
+    assert len({name.split("/")[1] for name in names}) == 1
+    assert [name.rpartition("/")[2] for name in names if name.endswith((".json", ".npz"))] == [
+        "job.json", "model.npz", "result.json", "run.json", "training.json",
+    ]  # fmt: skip
+    marks = [name.rpartition("/")[2][:16] for name in names if name.endswith(".mark")]
+    assert marks[-1] == "000004-000000000"  # the one before depends on how fast the uploads are
+    assert len(marks) <= 2
+    assert len(names) == 5 + 2 * len(marks) + 1
+    (result,) = [name for name in names if name.endswith("/result.json")]
+    written = json.loads(store.read(result))
+    assert (written["run_dir"], written["workers"]) == (URL, fit.workers)
+    return names
+
+
 def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undisturbed):
     before = kept()
     fit = trained()
     assert bits(fit) == undisturbed
     assert fit.run_dir == URL
     assert [row["log"] for row in fit.workers] == [None]
-    store = Store(URL)
-    names = [name for name in store.names() if name != "trace.jsonl"]
-    assert len(names) == len(store.names()) - 1
-    assert [name.rpartition("/")[2] for name in names if name.endswith((".json", ".npz"))] == [
-        "job.json", "model.npz", "result.json", "run.json", "training.json",
-    ]  # fmt: skip
-    assert {name.split("/")[0] for name in names} == {"generations"}
-    assert len({name.split("/")[1] for name in names}) == 1
-    marks = [name.rpartition("/")[2][:16] for name in names if name.endswith(".mark")]
-    assert marks[-1] == "000004-000000000"  # the one before depends on how fast the uploads are
-    assert len(marks) <= 2
+    store, names = Store(URL), check_left(fit, [])
     (claim,) = [name for name in names if name.endswith("/writer")]
-    assert len(names) == 5 + 2 * len(marks) + 1
     result = claim.replace("writer", "result.json")
-    assert json.loads(store.read(result))["run_dir"] == URL
     for name in names:
         assert b"not-to-be-seen" not in store.read(name)
     assert server.written[0] == f"/bucket/run/{claim}"
     assert server.written[-1] == f"/bucket/run/{result}"
     assert kept() == before
+
+
+def waits() -> list[keras.callbacks.Callback]:
+    """So that each checkpoint is in the store before the next one, and the last one before the end."""
+
+    def wait(*_: object) -> None:
+        time.sleep(1)
+
+    return [keras.callbacks.LambdaCallback(on_epoch_begin=wait, on_train_end=wait)]
+
+
+@pytest.mark.slow(reason="trains on workers, and waits for uploads")
+def test_a_job_on_workers_leaves_all_in_the_store(server, monkeypatch):
+    strategy = tfdistr.multi_worker_mirrored(communication="ring")
+    given = {"cluster": tfdistr.local_cluster(2), "strategy": strategy}
+    fit = train(URL, callbacks=waits, **given)
+    logs = [f"logs/worker-{index}.log" for index in (0, 1)]
+    check_left(fit, [*logs, *(f"workers/{index}/events.jsonl" for index in (0, 1))])
+    assert [row["log"] for row in fit.workers] == [f"{URL}/{log}" for log in logs]
+    monkeypatch.setattr(restarts, "run_workers", None)
+    again = train(URL, **given, resume=True)  # another machine takes the result from the store
+    assert bits(again) == bits(fit)
+    assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers) == (URL, fit.workers)
 
 
 def test_a_job_that_was_killed_as_it_began_can_be_called_again(server):
