@@ -36,7 +36,6 @@ _CONTENT = re.compile(
     r"[0-9]{6,}-[0-9]{9,}-[0-9a-f]{16}\.checkpoint)\n"
 )
 _NAME = re.compile(r"([0-9]{6,})-([0-9]{9,})\.mark")
-_BLOCK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,5 @@ def _parsed(content: bytes | None) -> Mark | None:
 
 
 def _digest(file: Path) -> str:
-    digest = hashlib.sha256()
     with open(file, "rb") as content:
-        while block := content.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()

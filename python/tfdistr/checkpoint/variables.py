@@ -247,20 +247,15 @@ def _kind(shape: Any, dtype: str) -> str:
     return f"{dtype} {tuple(shape)}"
 
 
-#: For each optimizer the numbers of the variables that it trains, among those of the model; None if the
-#: optimizer was not used.
-Trained = Sequence[Sequence[int] | None]
-
-
 def trained_by(model: keras.Model, *, strict: bool = True) -> list[list[int] | None]:
-    """Return the variables that each optimizer trains."""
+    """Return the numbers of the variables that each optimizer trains, among those of the model."""
     return [trained(model, optimizer, strict=strict) for optimizer in tf_internals.optimizers_of(model)]
 
 
 def trained(
     model: keras.Model, optimizer: keras.optimizers.Optimizer, *, strict: bool = False
 ) -> list[int] | None:
-    """Return the variables that an optimizer trains; None also if it trains others, unless ``strict``."""
+    """Return them for one optimizer; None if it was not used, or trains others and this is not ``strict``."""
     if not optimizer.built:
         return None
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
@@ -275,7 +270,7 @@ def trained(
     return None if strange else [numbers[id(variable)] for variable in variables]
 
 
-def build_optimizers(model: keras.Model, trained: Trained) -> None:
+def build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
     """Make the variables of optimizers that were not used yet, from the result of ``trained_by``."""
     variables = model.variables
     for optimizer, numbers in zip(tf_internals.optimizers_of(model), trained, strict=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
 from tfdistr.checkpoint.folder import KEPT
 from tfdistr.errors import ArgumentError
@@ -17,7 +17,7 @@ from tfdistr.jobs.strategies.base import Destination, Strategy
 from tfdistr.rendezvous.pods import run_dir_of_pod
 from tfdistr.replays.failed_step import explained
 from tfdistr.training.job import Job
-from tfdistr.training.job_arguments import TrainingArguments, make_job
+from tfdistr.training.job_arguments import make_job
 from tfdistr.training.model_copies.given_model import as_model_factory, callers_model, check_copy
 from tfdistr.training.model_copies.in_place import ModelInPlace
 from tfdistr.training.recovery_options import as_failures, check_recovery
@@ -26,18 +26,6 @@ from tfdistr.utils.arguments import check_optional_path
 from tfdistr.utils.interrupts import import_tensorflow
 from tfdistr.utils.packages import check_installed
 from tfdistr.utils.tuning import tune_this_process
-
-
-class FitArguments(TrainingArguments, total=False):
-    """The arguments that describe the job; see `make_job`."""
-
-    x: Any
-    y: Any
-    sample_weight: Any
-    validation_data: Any
-    validation_split: object
-    batch_size: Any
-    seed: Any
 
 
 def run_fit(
@@ -51,9 +39,9 @@ def run_fit(
     resume: Any,
     failures: Any,
     keep_checkpoints: Any = KEPT,
-    **arguments: Unpack[FitArguments],
+    **arguments: Any,
 ) -> FitResult:
-    """Train; see ``distributed_fit()`` for the arguments and the errors."""
+    """Train; see ``distributed_fit()`` for the arguments and the errors, and `make_job`."""
     note_call()
     check_installed()
     if cluster is None:

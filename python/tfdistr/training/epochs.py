@@ -170,7 +170,7 @@ def run_epochs(
         manager.before_training(callbacks.callbacks, epochs.end)
     callbacks.on_train_begin()
     first, done = manager.begin(model, callbacks.callbacks) if manager else (0, 0)
-    logs = last_logs(model)
+    logs = {name: values[-1] for name, values in model.history.history.items() if values}
     begun = max(first, epochs.first)
     restored = tf_internals.initial_epoch(model)  # by BackupAndRestore
     if restored > begun:
@@ -198,8 +198,3 @@ def run_epochs(
             break
     train.finish()
     callbacks.on_train_end(logs)
-
-
-def last_logs(model: keras.Model) -> dict[str, object]:
-    """Return the logs of the last epoch that the model's history has."""
-    return {name: values[-1] for name, values in model.history.history.items() if values}

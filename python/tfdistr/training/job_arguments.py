@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from tfdistr.data.datasets import Dataset
 from tfdistr.data.form import Form
@@ -15,46 +15,11 @@ from tfdistr.data.trees import leaves
 from tfdistr.errors import ArgumentError
 from tfdistr.strategies.virtual import check_virtual_workers
 from tfdistr.training.job import Job
-from tfdistr.training.keras_settings import KerasSettings
-from tfdistr.training.model_state import ModelState
 from tfdistr.training.per_worker import PerWorker, learning_rate_factor
-from tfdistr.training.recovery_options import Recovery
 from tfdistr.utils.arguments import check_fraction
 from tfdistr.utils.function_files import FunctionByName
 
 _EXAMPLES = 32  # of a batch, as in Keras
-
-
-class TrainingArguments(TypedDict, total=False):
-    """The arguments of ``distributed_fit()`` that become fields of `Job`, which checks their values."""
-
-    epochs: Any
-    steps_per_epoch: Any
-    validation_steps: Any
-    validation_batch_size: Any
-    validation_freq: Any
-    initial_epoch: Any
-    callbacks: Any
-    class_weight: Any
-    shuffle: Any
-    drop_remainder: Any
-    virtual_workers: Any
-
-
-class JobArguments(TrainingArguments, total=False):
-    """All fields of `Job` that callers choose. Jobs of a result choose ``task``, ``state``, ``settings``."""
-
-    strategy: str
-    options: Any
-    same_on_any_cluster: bool
-    communication: str
-    gradient_dtype: str
-    start_timeout: float
-    heartbeat_timeout: float
-    recovery: Recovery
-    task: str
-    state: ModelState | None
-    settings: KerasSettings
 
 
 def make_job(
@@ -70,11 +35,11 @@ def make_job(
     seed: Any = None,
     drawn_seed: int | None = None,
     form: Form | None = None,
-    **arguments: Unpack[JobArguments],
+    **arguments: Any,
 ) -> Job:
     """Make a job for ``num_workers`` workers from the arguments of ``distributed_fit()``.
 
-    The named arguments are checked together here, and `Job` checks the others.
+    The named arguments are checked together here. The others are fields of `Job`, which checks them.
     """
     batch_size, factor, warmup_epochs = _of_all_workers(batch_size, num_workers)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)
