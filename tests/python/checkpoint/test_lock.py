@@ -101,26 +101,20 @@ def test_another_process_holds_it_also_while_it_is_stopped(tmp_path):
             RunLock(tmp_path).acquire()
 
 
-def test_a_killed_holder_leaves_a_lock_that_is_free_at_once(tmp_path):
-    with holder(tmp_path) as process:
-        process.kill()
-        process.wait()
-        assert (tmp_path / LOCK).exists()
-        assert not is_in_use(tmp_path)
-        assert seconds_to_acquire(tmp_path) < 0.5
-    assert not (tmp_path / LOCK).exists()
-
-
-def test_a_forked_child_does_not_keep_it(tmp_path):
-    with holder(tmp_path, "fork") as process:
-        child = int((tmp_path / "child").read_text())
+@pytest.mark.parametrize("how", [(), ("fork",)], ids=["alone", "its child lives on"])
+def test_a_killed_holder_leaves_a_lock_that_is_free_at_once(tmp_path, how):
+    with holder(tmp_path, *how) as process:
         try:
             assert is_in_use(tmp_path)
             process.kill()
             process.wait()
+            assert (tmp_path / LOCK).exists()
+            assert not is_in_use(tmp_path)
             assert seconds_to_acquire(tmp_path) < 0.5
         finally:
-            os.kill(child, signal.SIGKILL)
+            if how:
+                os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_a_forked_child_does_not_release_it(tmp_path):

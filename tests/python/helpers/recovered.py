@@ -127,6 +127,7 @@ def positions(run_dir: Path) -> list[Position]:
 
 def check_stopped(error: JobStoppedError, run: Path) -> None:
     """Check the error of a job that was told to end."""
+    assert isinstance(error, SystemExit)
     assert error.code == 75
     assert str(error).splitlines() == [
         f"The job was preempted (SIGTERM) and saved a checkpoint at {positions(run)[-1]}.",

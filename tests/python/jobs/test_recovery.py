@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from launched import processes_of, wait_for
-from recovered import LAUNCHER, Attempt, Job, Strikes
-from resumed import At, OwnFit, OwnLoop, X, Y, breaks, executes_three, of_class, train
+from recovered import LAUNCHER, Attempt, Job, Strikes, positions
+from resumed import At, OwnFit, OwnLoop, X, Y, breaks, executes_three, of_class, train, two_optimizers
 from slow import mostly_slow
 from subprocess_cluster import subprocess_cluster
 
@@ -127,6 +127,7 @@ HERE: dict[str, Job] = {
     ),
     "a generator, within a pass": Job(OF_BATCHES | {"checkpoint_every": 7}),
     "a generator, between two passes": Job(OF_BATCHES),
+    "two optimizers": Job({"make": two_optimizers, "checkpoint_every": 7}),
     "a loop of Keras": Job({"make": of_class(OwnLoop)}),
     "a fit() of its own, data in order": Job(IN_ORDER | {"make": of_class(OwnFit)}),
     "a fit() of its own that reads on": Job({"make": of_class(ReadsOn)}),
@@ -158,6 +159,13 @@ JOBS = HERE | ON_WORKERS
 def tear(run: Path) -> None:
     newest = max((run / "checkpoints").glob("*.checkpoint"))
     newest.write_bytes(newest.read_bytes()[:-100])
+
+
+def saved_at(epoch: int, step: int) -> Callable[[Path], None]:
+    def check(run: Path) -> None:
+        assert positions(run)[-1] == (epoch, step)
+
+    return check
 
 
 def killed(*faults: tuple[int, int, int, int]) -> Callable[[Path], list[Any]]:
@@ -199,6 +207,7 @@ class Row:
 END = Attempt()
 FAULTS: dict[str, Row] = {
     **{name: Row(name, [breaks_in(2), END]) for name in HERE},
+    "callbacks of Keras": Row("callbacks of Keras", [breaks_in(2, then=saved_at(1, 9)), END]),
     "a torn checkpoint": Row(
         "callbacks of Keras", [breaks_in(3, then=tear), END], {"checkpoint_every": "epoch"}, "it is torn"),
     "this process, told to end": Row(
@@ -250,6 +259,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], lis
 def test_a_job_with_a_fault_ends_with_the_bits_of_one_without(tmp_path, undisturbed, recwarn, caplog, name):
     row, run = FAULTS[name], tmp_path / "run"
     fit = JOBS[row.job].check(tmp_path, undisturbed(row.job), row.attempts, **row.given)
+    given = {"checkpoint_every": "epoch"} | JOBS[row.job].given | row.given
+    assert fit.params["checkpoint_every"] == given["checkpoint_every"]
     said = [caplog.text, *(str(warning.message) for warning in recwarn)]
     assert row.said is None or any(row.said in text for text in said)
     assert row.said or not any("Workers are available again: " in text for text in said)
