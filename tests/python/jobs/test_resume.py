@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import pytest
 from refusals import assert_says
-from resumed import OwnFit, OwnLoop, bits, of_class, train
+from resumed import bits, train
 
 import tfdistr
 from tfdistr.clusters.local.local_cluster import LocalCluster, describe_local_cluster
@@ -81,13 +81,6 @@ def test_arguments_that_cannot_be_followed(tmp_path, given, said):
         train(run_dir, **{"checkpoint_every": None} | rest)
     assert_says(caught.value, said)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("kind", [OwnFit, OwnLoop])
-def test_models_that_have_only_checkpoints_of_epochs(tmp_path, kind):
-    with pytest.raises(ArgumentError, match="Checkpoints need one device of each worker;") as caught:
-        train(tmp_path / "run", of_class(kind), checkpoint_every=5)
-    assert caught.value.received == "checkpoint_every=5, and a model that Keras's own loop trains"
 
 
 def test_a_folder_with_a_run_needs_resume_and_one_with_anything_else_is_refused(tmp_path):
