@@ -110,3 +110,6 @@ def test_callbacks_are_told_apart_and_what_is_not_plain_is_left_out():
     assert list(states) == ["Counts 0", "Counts 1", "LambdaCallback 0"]
     assert [states[name]["left"] for name in ("Counts 0", "Counts 1")] == [1, 2]
     assert "on_epoch_end" not in states["LambdaCallback 0"]
+    wrapper = keras.callbacks.Callback()  # as workers have around the callbacks of the user
+    wrapper.runs_for = Counts(3)
+    assert state_of([wrapper], arrays, {})["Counts 0"]["left"] == 3
