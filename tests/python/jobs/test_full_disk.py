@@ -80,7 +80,7 @@ class Fills(keras.callbacks.Callback):
 def test_a_disk_that_becomes_full_costs_no_run(disk, undisturbed, way, moment, error, said, left):
     def then(run_dir: Path) -> None:
         assert positions(run_dir) == left
-        assert not list(run_dir.glob("*.partial"))
+        assert not list(run_dir.rglob("*.partial"))
         disk.free()
 
     if moment == "start":
