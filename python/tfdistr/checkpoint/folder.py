@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,11 +40,12 @@ DESCRIPTION = "run.json"
 JOB = "job.json"
 #: The file of a run with its result.
 RESULT = "result.json"
+#: The ending of the file of a checkpoint.
+ENDING = ".checkpoint"
 _FOLDER = "checkpoints"
 _FORMAT = 2
 _MAGIC = b"tfdistr checkpoint "
 _LONGEST = 64  # bytes of the first line
-_ENDING = ".checkpoint"
 _PARTIAL = ".partial"
 _REFUSED = ".refused"
 _CHECKSUM = hashlib.sha256().digest_size
@@ -62,6 +63,11 @@ class Position(NamedTuple):
 
     def __str__(self) -> str:
         return f"epoch {self.epoch + 1}, step {self.step}"
+
+    @property
+    def stem(self) -> str:
+        """The name of its checkpoint, without an ending: the order of names is that of positions."""
+        return f"{self.epoch:06d}-{self.step:09d}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ class CheckpointFolder:
 
     def positions(self) -> list[Position]:
         """Return the positions of all checkpoints, from their names, in order."""
-        return sorted(position for path in self._files() if (position := _position(path)) is not None)
+        files = self.path.glob(f"*{ENDING}")
+        return sorted(position for path in files if (position := _position(path)) is not None)
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint; when it is safe on the disk, remove those of this run that are too old.
@@ -135,13 +142,11 @@ class CheckpointFolder:
         first = max(0, end - self.keep)
         old, kept = positions[:first], positions[first:end]
         if old and not any(map(self._is_finite, reversed(kept))):
-            old = [position for position in old if position != self._last_finite(old)]
+            last_finite = next(filter(self._is_finite, reversed(old)), None)
+            old = [position for position in old if position != last_finite]
         for position in old + positions[end:]:
             self.path_of(position).unlink(missing_ok=True)
         return target
-
-    def _last_finite(self, positions: Sequence[Position]) -> Position | None:
-        return next(filter(self._is_finite, reversed(positions)), None)
 
     def _is_finite(self, position: Position) -> bool:
         if position not in self._finite:
@@ -163,21 +168,20 @@ class CheckpointFolder:
 
     def newest(self) -> Checkpoint | None:
         """Return the newest complete checkpoint of this run; log why newer ones were refused."""
-        return self._newest(logging.WARNING)
+        return next(self._complete(logging.WARNING), None)
 
     def before(self, step: int) -> Checkpoint | None:
         """Return the last complete checkpoint of this run before a step, which is counted over all epochs."""
-        found = (self._read(position, logging.WARNING) for position in reversed(self.positions()))
-        return next((each for each in found if each is not None and each.total < step), None)
+        return next((found for found in self._complete(logging.WARNING) if found.total < step), None)
 
     def reached(self) -> Position | None:
         """Return the position of the newest complete checkpoint of this run."""
-        newest = self._newest(logging.DEBUG)
+        newest = next(self._complete(logging.DEBUG), None)
         return newest.position if newest else None
 
-    def _newest(self, level: int) -> Checkpoint | None:
-        found = (self._read(position, level) for position in reversed(self.positions()))
-        return next(filter(None, found), None)
+    def _complete(self, level: int) -> Iterator[Checkpoint]:
+        """Yield the complete checkpoints of this run, the newest first."""
+        return filter(None, (self._read(position, level) for position in reversed(self.positions())))
 
     def _read(self, position: Position, level: int) -> Checkpoint | None:
         """Return a checkpoint; None if it is refused, with the reason in the log."""
@@ -191,10 +195,7 @@ class CheckpointFolder:
 
     def path_of(self, position: Position) -> Path:
         """Return the path of the checkpoint at a position, whether there is one or not."""
-        return self.path / f"{position.epoch:06d}-{position.step:09d}{_ENDING}"
-
-    def _files(self) -> list[Path]:
-        return list(self.path.glob(f"*{_ENDING}"))
+        return self.path / f"{position.stem}{ENDING}"
 
 
 def read(path: Path, job: str = "") -> Checkpoint:
@@ -217,7 +218,8 @@ def read(path: Path, job: str = "") -> Checkpoint:
         end = content.index(b"\n", begin)
         header = json.loads(content[begin:end])
         validate("checkpoint", header)
-        arrays = _arrays(header["arrays"], view[end + 1 : -_CHECKSUM])
+        names, kinds = [name for name, *_ in header["arrays"]], [kind for _, *kind in header["arrays"]]
+        arrays = dict(zip(names, arrays_in(kinds, view[end + 1 : -_CHECKSUM]), strict=True))
     except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
         reason = str(error).replace("\n", " ").rstrip(".")
         raise _refused(path, f"its checksum is right, but not its header: {reason}") from error
@@ -236,15 +238,18 @@ def checksum_of(path: Path) -> str:
         return file.read().hex()
 
 
-def _arrays(kinds: list[Any], data: memoryview) -> dict[str, Array]:
-    """Return the arrays of a checkpoint, whose names, types and shapes are ``kinds``."""
-    arrays, start = {}, 0
-    for name, kind, shape in kinds:
-        dtype = dtype_of(kind)
-        count = math.prod(shape)
-        arrays[name] = np.frombuffer(data, dtype, count, start).reshape(shape)
+def arrays_in(kinds: Iterable[Sequence[Any]], data: memoryview | Array) -> Iterator[Array]:
+    """Yield arrays whose bytes follow each other in ``data``, each with its type and its shape."""
+    start = 0
+    for kind, shape in kinds:
+        dtype, count = dtype_of(kind), math.prod(shape)
+        yield np.frombuffer(data, dtype, count, start).reshape(shape)
         start += count * dtype.itemsize
-    return arrays
+
+
+def bytes_of(array: Array) -> Array:
+    """Return the bytes of an array."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -270,7 +275,7 @@ def _parts(checkpoint: Checkpoint) -> Iterator[Any]:
     yield _MAGIC + str(_FORMAT).encode() + b"\n"
     yield json.dumps(header).encode() + b"\n"
     for array in checkpoint.arrays.values():
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        yield bytes_of(array).data
 
 
 def _refused(path: Path, reason: str) -> CheckpointError:

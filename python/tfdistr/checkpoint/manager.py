@@ -59,15 +59,14 @@ class LoadedCheckpoint:
 
     Attributes:
         total: Number of steps over all epochs.
-        ended: Whether a callback had stopped the training.
         values: The values of all variables, one for each variable.
-        notes: The state of callbacks, the states of random numbers, and the other state of this worker.
+        notes: The state of callbacks, the states of random numbers, whether a callback had stopped the
+            training, and the other state of this worker.
         arrays: The arrays of ``notes``.
     """
 
     position: Position
     total: int
-    ended: bool
     values: list[ArrayPart]
     notes: dict[str, Any]
     arrays: list[Array]
@@ -142,7 +141,7 @@ class CheckpointManager:
     @property
     def ended(self) -> bool:
         """Return whether the training was already at its end, because a callback had stopped it."""
-        return self.found is not None and self.found.ended
+        return self.found is not None and self.found.notes["ended"]
 
     def before_training(self, callbacks: Sequence[Callback], epochs: int) -> None:
         """Refuse a checkpoint later than ``epochs`` epochs; prepare callbacks, which next open files."""
@@ -161,7 +160,7 @@ class CheckpointManager:
         """Start after the callbacks: check that all workers have the same weights as the checkpoint."""
         if self.found:
             self.restore(model, callbacks)
-        self._check_same(model)
+        check_same(self._collectives, model)
         return self.start
 
     def restore(self, model: keras.Model, callbacks: Sequence[Callback]) -> None:
@@ -175,15 +174,8 @@ class CheckpointManager:
             variable.assign(value)
         give_back(callbacks, found.notes["callbacks"], found.arrays, self._initial_callbacks)
         set_random_state(found.notes["random"], found.arrays)
-        if found.ended:
+        if found.notes["ended"]:
             model.stop_training = True
-
-    def _check_same(self, model: keras.Model) -> None:
-        if self._collectives is None:
-            return
-        own = [v.value.values[0] if isinstance(v.value, tf.distribute.DistributedValues) else v.value
-               for v in model.trainable_variables]  # fmt: skip
-        check_same(self._collectives, [variable.read_value().numpy() for variable in own])
 
     def after_steps(
         self, model: keras.Model, callbacks: Sequence[Callback], epoch: int, done: int, logs: object = None
@@ -280,9 +272,8 @@ class CheckpointManager:
         *values, notes, content = parts_of(arrays, worker, self._workers, header["workers"])
         state = json.loads(notes.own.tobytes())
         return LoadedCheckpoint(
-            Position(*header["position"]), header["total"], state["ended"], values, state,
-            unpack(state["kinds"], content.own),
-        )  # fmt: skip
+            Position(*header["position"]), header["total"], values, state, unpack(state["kinds"], content.own)
+        )
 
 
 def _check_parts(parts: Mapping[str, str | None], saved: Mapping[str, str | None]) -> None:

@@ -104,8 +104,10 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
     states = {}
     for name, callback in _by_name(callbacks):
         state: dict[str, Any] = {_AS_GIVEN: []}
+        # A resuming process has not begun the trace that these attributes describe.
+        left_out = _LEFT_OUT | (tf_internals.TRACE_IN_PROCESS if isinstance(callback, TensorBoard) else set())
         for attribute, value in vars(callback).items():
-            if attribute in _LEFT_OUT or _of_process(callback, attribute):
+            if attribute in left_out:
                 continue
             with contextlib.suppress(NotPlainError):
                 now = _copy(value)  # also checks that all of the value is plain
@@ -116,11 +118,6 @@ def state_of(callbacks: Sequence[Callback], arrays: list[Array], given: Given) -
             state[_FILE_SIZE] = os.path.getsize(callback.filename)
         states[name] = state
     return states
-
-
-def _of_process(callback: Callback, attribute: str) -> bool:
-    """Return whether an attribute describes this process's work; a resuming process has not begun it."""
-    return isinstance(callback, TensorBoard) and attribute in tf_internals.TRACE_IN_PROCESS
 
 
 def give_back(

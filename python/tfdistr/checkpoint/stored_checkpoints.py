@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tfdistr.checkpoint.folder import DESCRIPTION, KEPT, CheckpointFolder, Position, read
+from tfdistr.checkpoint.folder import DESCRIPTION, ENDING, KEPT, CheckpointFolder, Position, read
 from tfdistr.checkpoint.generations import Claim, RunGeneration, generation_of
 from tfdistr.checkpoint.object_store import Store
 from tfdistr.errors import CheckpointError
@@ -29,7 +29,6 @@ from tfdistr.errors import CheckpointError
 log = logging.getLogger("tfdistr")
 
 _MARK = ".mark"
-_ENDING = ".checkpoint"
 #: The object of a generation with a checkpoint that a job has refused.
 _REFUSED = "refused"
 _CONTENT = re.compile(
@@ -37,7 +36,6 @@ _CONTENT = re.compile(
     r"[0-9]{6,}-[0-9]{9,}-[0-9a-f]{16}\.checkpoint)\n"
 )
 _NAME = re.compile(r"([0-9]{6,})-([0-9]{9,})\.mark")
-_BLOCK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Complete(NamedTuple):
     @property
     def mark(self) -> str:
         """The name of its mark."""
-        return f"{self.generation.folder}{_stem(self.position)}{_MARK}"
+        return f"{self.generation.folder}{self.position.stem}{_MARK}"
 
 
 class StoredCheckpoints:
@@ -106,7 +104,7 @@ class StoredCheckpoints:
         kept = [found for found in until if found.position in held or found in until[-keep:]]
         used = {found.mark for found in kept}
         used |= {mark.name for found in kept if (mark := _parsed(self._store.read(found.mark)))}
-        of_saves = (name for name in names if name.endswith((_MARK, _ENDING)))
+        of_saves = (name for name in names if name.endswith((_MARK, ENDING)))
         old = {name for name in of_saves if generation_of(name) == own} - used
         if len(kept) >= min(keep, KEPT):
             lower = {found for found in map(generation_of, names) if found and found < own}
@@ -185,7 +183,7 @@ class StoredCheckpoints:
 
 def _when_removed(name: str) -> tuple[bool, bool, bool]:
     """Sort objects: no mark without its file, no checkpoint without its run, no run without its documents."""
-    return not name.endswith(_MARK), not name.endswith(_ENDING), not name.endswith(f"/{DESCRIPTION}")
+    return not name.endswith(_MARK), not name.endswith(ENDING), not name.endswith(f"/{DESCRIPTION}")
 
 
 def complete(names: Iterable[str]) -> list[Complete]:
@@ -198,13 +196,9 @@ def complete(names: Iterable[str]) -> list[Complete]:
     return sorted(found)
 
 
-def _stem(position: Position) -> str:
-    return f"{position.epoch:06d}-{position.step:09d}"
-
-
 def _mark_of(saved: Complete, file: Path) -> Mark:
     digest = _digest(file)
-    name = f"{saved.generation.folder}{_stem(saved.position)}-{digest[:16]}{_ENDING}"
+    name = f"{saved.generation.folder}{saved.position.stem}-{digest[:16]}{ENDING}"
     return Mark(digest, file.stat().st_size, name)
 
 
@@ -215,8 +209,5 @@ def _parsed(content: bytes | None) -> Mark | None:
 
 
 def _digest(file: Path) -> str:
-    digest = hashlib.sha256()
     with open(file, "rb") as content:
-        while block := content.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()

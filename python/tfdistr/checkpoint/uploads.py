@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,27 +44,23 @@ class Uploads:
         self._stored = stored
         self._uploaded = uploaded
         self._first, self._then = first, then
-        self._changed = threading.Condition()
-        self._wanted = self._ending = False
-        self._news: list[str] = []
+        self._wanted = threading.Event()
+        self._ending = False
+        self._news: deque[str] = deque()
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
         """Signal that there is a newer checkpoint; an error if another job has taken over the run."""
         self._check()
-        with self._changed:
-            self._wanted = True
-            self._changed.notify()
+        self._wanted.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tfdistr-uploads", daemon=True)
             self._thread.start()
 
     def news(self) -> list[str]:
         """Return what has failed since the last call."""
-        with self._changed:
-            news, self._news = self._news, []
-        return news
+        return [self._news.popleft() for _ in range(len(self._news))]
 
     def finish(self) -> None:
         """Wait until the newest checkpoint is in the store. A failed upload is tried again."""
@@ -81,10 +78,9 @@ class Uploads:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._wanted)
-                self._wanted = False
-                ending = self._ending
+            self._wanted.wait()
+            self._wanted.clear()
+            ending = self._ending  # read after clear(): what is wanted from now on sets the event again
             self._upload()
             if ending or isinstance(self._failure, CheckpointError):
                 return
@@ -103,7 +99,7 @@ class Uploads:
             else:
                 self._failure = None
                 return
-        self._note(f"Cannot upload a checkpoint: {self._failure}. The training continues.")
+        self._news.append(f"Cannot upload a checkpoint: {self._failure}. The training continues.")
 
     def _upload_newest(self) -> None:
         with self._newest() as (position, file):
@@ -115,15 +111,11 @@ class Uploads:
         try:
             self._stored.prune(position, self._folder.keep, self._folder.positions())
         except StoreError as error:  # the checkpoint itself is complete
-            self._note(f"Cannot remove old checkpoints from the store: {error}.")
+            self._news.append(f"Cannot remove old checkpoints from the store: {error}.")
         try:
             self._then()
         except (OSError, StoreError) as error:
-            self._note(f"Cannot upload logs: {error}. The next checkpoint tries again.")
-
-    def _note(self, message: str) -> None:
-        with self._changed:
-            self._news.append(message)
+            self._news.append(f"Cannot upload logs: {error}. The next checkpoint tries again.")
 
     @contextlib.contextmanager
     def _newest(self) -> Iterator[tuple[Position | None, Path]]:

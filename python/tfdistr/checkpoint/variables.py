@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.checkpoint.folder import Array, dtype_of
+from tfdistr.checkpoint.folder import Array, arrays_in, bytes_of, dtype_of
 from tfdistr.collectives.interface import Collectives
 from tfdistr.errors import ArgumentError, JobMismatchError
 
@@ -44,7 +44,7 @@ def gather(collectives: Collectives | None, own: Sequence[Array], texts: Sequenc
     first_text = len(own)
     longest = {first_text + i: int(table[:, len(arrays) + i].max()) for i in range(len(texts))}
     padded = {n: _filled(gathered.pop(str(n)), longest.get(n)) for n in differ}
-    words = _words(np.concatenate([_bytes(array) for array in padded.values()]))
+    words = _words(np.concatenate([bytes_of(array) for array in padded.values()]))
     each = _all(collectives, words).reshape(collectives.num_workers, -1).view(np.uint8)
     start = 0
     for number, array in padded.items():
@@ -68,7 +68,7 @@ def share(
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if collectives.index == 0:
             assert arrays is not None
-            words = _words(_bytes(arrays[name]))
+            words = _words(bytes_of(arrays[name]))
         else:
             words = np.zeros(-(-size // _WORD), np.int64)
         if size:
@@ -109,13 +109,13 @@ def parts_of(arrays: dict[str, Array], worker: int, num_workers: int, before: in
     return parts
 
 
-def check_same(collectives: Collectives | None, arrays: Sequence[Array]) -> None:
-    """Check that all workers have the same arrays. All workers must call it, and raise the same error."""
+def check_same(collectives: Collectives | None, model: keras.Model) -> None:
+    """Check that all workers have the same weights. All workers must call it, and raise the same error."""
     if collectives is None:
         return
     whole = hashlib.sha256()
-    for array in arrays:
-        whole.update(_bytes(array).data)
+    for variable in model.trainable_variables:
+        whole.update(bytes_of(_parts(variable.value)[0].read_value().numpy()).data)
     found = _all(collectives, np.array([_number(whole.digest())], np.int64))
     other = [worker for worker, digest in enumerate(found) if digest != found[0]]
     if other:
@@ -132,15 +132,11 @@ def _all(collectives: Collectives, own: Array) -> Array:
 
 
 def _digest(array: Array) -> int:
-    return _number(hashlib.sha256(_bytes(array).data).digest())
+    return _number(hashlib.sha256(bytes_of(array).data).digest())
 
 
 def _number(digest: bytes) -> int:
     return int.from_bytes(digest[:_WORD], "little", signed=True)
-
-
-def _bytes(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _words(content: Array) -> Array:
@@ -158,18 +154,12 @@ def _filled(array: Array, length: int | None) -> Array:
 def pack(arrays: Sequence[Array]) -> tuple[list[Any], bytes]:
     """Return the kinds of arrays, and the bytes of all arrays."""
     kinds = [[array.dtype.name, list(array.shape)] for array in arrays]
-    return kinds, b"".join(_bytes(array).tobytes() for array in arrays)
+    return kinds, b"".join(bytes_of(array).tobytes() for array in arrays)
 
 
 def unpack(kinds: Sequence[Any], content: Array) -> list[Array]:
     """Return the arrays from which ``pack`` made this content."""
-    arrays, start = [], 0
-    for kind, shape in kinds:
-        dtype = dtype_of(kind)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        arrays.append(np.ascontiguousarray(content[start : start + size]).view(dtype).reshape(shape))
-        start += size
-    return arrays
+    return list(arrays_in(kinds, content))
 
 
 class Variable(NamedTuple):
@@ -257,30 +247,30 @@ def _kind(shape: Any, dtype: str) -> str:
     return f"{dtype} {tuple(shape)}"
 
 
-#: For each optimizer the numbers of the variables that it trains, among those of the model; None if the
-#: optimizer was not used.
-Trained = Sequence[Sequence[int] | None]
-
-
 def trained_by(model: keras.Model, *, strict: bool = True) -> list[list[int] | None]:
-    """Return the variables that each optimizer trains."""
+    """Return the numbers of the variables that each optimizer trains, among those of the model."""
+    return [trained(model, optimizer, strict=strict) for optimizer in tf_internals.optimizers_of(model)]
+
+
+def trained(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, *, strict: bool = False
+) -> list[int] | None:
+    """Return them for one optimizer; None if it was not used, or trains others and this is not ``strict``."""
+    if not optimizer.built:
+        return None
     numbers = {id(variable): number for number, variable in enumerate(model.variables)}
-    trained: list[list[int] | None] = []
-    for optimizer in tf_internals.optimizers_of(model):
-        variables = tf_internals.trained_variables(optimizer) if optimizer.built else []
-        strange = [variable.path for variable in variables if id(variable) not in numbers]
-        if strange and strict:
-            raise ArgumentError(
-                "Cannot save the state of an optimizer that trains variables outside the model.",
-                received=f"{', '.join(strange)}, not in {type(model).__name__}.variables",
-                fix="Make the layers with these variables attributes of the model.",
-            )
-        known = optimizer.built and not strange
-        trained.append([numbers[id(variable)] for variable in variables] if known else None)
-    return trained
+    variables = tf_internals.trained_variables(optimizer)
+    strange = [variable.path for variable in variables if id(variable) not in numbers]
+    if strange and strict:
+        raise ArgumentError(
+            "Cannot save the state of an optimizer that trains variables outside the model.",
+            received=f"{', '.join(strange)}, not in {type(model).__name__}.variables",
+            fix="Make the layers with these variables attributes of the model.",
+        )
+    return None if strange else [numbers[id(variable)] for variable in variables]
 
 
-def build_optimizers(model: keras.Model, trained: Trained) -> None:
+def build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
     """Make the variables of optimizers that were not used yet, from the result of ``trained_by``."""
     variables = model.variables
     for optimizer, numbers in zip(tf_internals.optimizers_of(model), trained, strict=False):

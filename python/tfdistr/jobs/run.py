@@ -40,7 +40,7 @@ def run_fit(
     keep_checkpoints: Any,
     **arguments: Any,
 ) -> FitResult:
-    """Train; see ``distributed_fit()`` for the arguments and the errors."""
+    """Train; see ``distributed_fit()`` for the arguments and the errors, and `make_job`."""
     note_call()
     check_installed()
     if cluster is None:

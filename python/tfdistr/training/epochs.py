@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,46 +33,30 @@ class CallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]
         self.times = times or StepTimes()
         super().__init__(*args, **kwargs)
 
-    def on_train_begin(self, logs: _Logs = None) -> None:
-        self._call("on_train_begin", numbers_of(logs))
+    def _of_training(self, hook: str, logs: _Logs = None) -> None:
+        self._call(hook, numbers_of(logs))
 
-    def on_train_end(self, logs: _Logs = None) -> None:
-        self._call("on_train_end", numbers_of(logs))
+    def _of_epoch(self, hook: str, epoch: int, logs: _Logs = None) -> None:
+        self._call(hook, epoch, numbers_of(logs))
 
-    def on_epoch_begin(self, epoch: int, logs: _Logs = None) -> None:
-        self._call("on_epoch_begin", epoch, numbers_of(logs))
+    def _of_batch(self, hook: str, batch: int, logs: _Logs = None) -> None:
+        self._call(hook, batch, logs=numbers_of(logs))  # by name, as Keras does
 
-    def on_epoch_end(self, epoch: int, logs: _Logs = None) -> None:
-        self._call("on_epoch_end", epoch, numbers_of(logs))
-
-    def on_train_batch_begin(self, batch: int, logs: _Logs = None) -> None:
-        self._call_of_batch("on_train_batch_begin", batch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: _Logs = None) -> None:
-        self._call_of_batch("on_train_batch_end", batch, logs)
-
-    def on_test_begin(self, logs: _Logs = None) -> None:
-        self._call("on_test_begin", numbers_of(logs))
-
-    def on_test_end(self, logs: _Logs = None) -> None:
-        self._call("on_test_end", numbers_of(logs))
-
-    def on_test_batch_begin(self, batch: int, logs: _Logs = None) -> None:
-        self._call_of_batch("on_test_batch_begin", batch, logs)
-
-    def on_test_batch_end(self, batch: int, logs: _Logs = None) -> None:
-        self._call_of_batch("on_test_batch_end", batch, logs)
-
-    def _call(self, hook: str, *arguments: object) -> None:
+    def _call(self, hook: str, *arguments: object, **named: object) -> None:
         with self.times.measure("callbacks"):
             for callback in self.callbacks:
-                getattr(callback, hook)(*arguments)
+                getattr(callback, hook)(*arguments, **named)
 
-    def _call_of_batch(self, hook: str, batch: int, logs: _Logs) -> None:
-        numbers = numbers_of(logs)
-        with self.times.measure("callbacks"):
-            for callback in self.callbacks:
-                getattr(callback, hook)(batch, logs=numbers)  # by name, as Keras does
+    on_train_begin = functools.partialmethod(_of_training, "on_train_begin")
+    on_train_end = functools.partialmethod(_of_training, "on_train_end")
+    on_epoch_begin = functools.partialmethod(_of_epoch, "on_epoch_begin")
+    on_epoch_end = functools.partialmethod(_of_epoch, "on_epoch_end")
+    on_train_batch_begin = functools.partialmethod(_of_batch, "on_train_batch_begin")
+    on_train_batch_end = functools.partialmethod(_of_batch, "on_train_batch_end")
+    on_test_begin = functools.partialmethod(_of_training, "on_test_begin")
+    on_test_end = functools.partialmethod(_of_training, "on_test_end")
+    on_test_batch_begin = functools.partialmethod(_of_batch, "on_test_batch_begin")
+    on_test_batch_end = functools.partialmethod(_of_batch, "on_test_batch_end")
 
 
 def numbers_of(logs: _Logs) -> dict[str, object]:
@@ -185,7 +170,7 @@ def run_epochs(
         manager.before_training(callbacks.callbacks, epochs.end)
     callbacks.on_train_begin()
     first, done = manager.begin(model, callbacks.callbacks) if manager else (0, 0)
-    logs = last_logs(model)
+    logs = {name: values[-1] for name, values in model.history.history.items() if values}
     begun = max(first, epochs.first)
     restored = tf_internals.initial_epoch(model)  # by BackupAndRestore
     if restored > begun:
@@ -213,8 +198,3 @@ def run_epochs(
             break
     train.finish()
     callbacks.on_train_end(logs)
-
-
-def last_logs(model: keras.Model) -> dict[str, object]:
-    """Return the logs of the last epoch that the model's history has."""
-    return {name: values[-1] for name, values in model.history.history.items() if values}

@@ -7,7 +7,6 @@ A callback is called for the epochs. So the user's ``fit`` can resume from a che
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -138,11 +137,7 @@ class _Hooks(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, on_hook: Callable[[str], None]) -> None:
         super().__init__()
         for hook in _HOOKS:
-            setattr(self, hook, functools.partial(self._called, on_hook, hook))
-
-    @staticmethod
-    def _called(on_hook: Callable[[str], None], hook: str, *arguments: object, **named: object) -> None:
-        on_hook(hook)
+            setattr(self, hook, lambda *_, hook=hook, **__: on_hook(hook))
 
 
 class _Progress(keras.callbacks.Callback):  # type: ignore[misc]

@@ -150,8 +150,8 @@ def _check_seed(seed: object) -> int:
 class Job:
     """Everything that a worker needs to train.
 
-    A field with the name of an argument of ``distributed_fit()`` is this argument; its converter checks it.
-    ``make_job()`` computes the other fields from several arguments.
+    A field with the name of an argument of ``distributed_fit()``, which describes it, is this argument; its
+    converter checks it. ``make_job()`` computes the other fields from several arguments.
 
     Attributes:
         model: Function without arguments that builds and compiles the model; ``GivenModel`` if the user gave
@@ -160,17 +160,8 @@ class Job:
         validation: Validation data, or None.
         callbacks: List of Keras callbacks, or a function that makes the list in the worker.
         batch_size: Examples of a global batch; None if the data function makes batches.
-        epochs: Number of epochs.
-        steps_per_epoch: Steps of an epoch; None for one pass over the data.
-        validation_steps: Steps of a validation; None for one pass over the data.
-        validation_batch_size: Examples of a global batch of the validation; None for ``batch_size``.
-        validation_freq: Every how many epochs there is a validation, or the numbers of the epochs with one.
-        initial_epoch: The first epoch, counted from 0; ``epochs`` is where they end.
-        class_weight: Weight of each class, or None.
         seed: Seed of weights, order of examples and layers such as Dropout.
         seed_given: Whether the user gave the seed; otherwise it is random.
-        shuffle: Whether the training data is shuffled.
-        drop_remainder: Whether a last training batch is dropped if it is not full.
         validates_in_batches: Whether the validation gives batches, though the training gives examples.
         learning_rate_factor: Factor for the learning rate.
         warmup_epochs: Number of epochs over which the learning rate rises to the scaled value.
@@ -260,10 +251,6 @@ class Job:
             described[name] = describe_source(source)
         return described
 
-    @property
-    def _size_of_validation(self) -> int | None:
-        return None if self.validates_in_batches else self.validation_batch_size or self.batch_size
-
     def context(
         self,
         *,
@@ -275,10 +262,13 @@ class Job:
         """Return the context in which a worker reads the data."""
         from tfdistr.data.order.context import WorkerContext
 
+        size = self.batch_size
+        if not training:
+            size = None if self.validates_in_batches else self.validation_batch_size or size
         return WorkerContext(
             num_workers=num_workers,
             index=index,
-            global_batch_size=self.batch_size if training else self._size_of_validation,
+            global_batch_size=size,
             seed=self.seed,
             shuffle=self.shuffle and training,
             drop_remainder=self.drop_remainder and training,

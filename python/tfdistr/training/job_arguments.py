@@ -41,7 +41,7 @@ def make_job(
 
     The named arguments are checked together here. The others are fields of `Job`, which checks them.
     """
-    batch_size, rate = _of_all_workers(batch_size, num_workers)
+    batch_size, factor, warmup_epochs = _of_all_workers(batch_size, num_workers)
     data = x if isinstance(x, FunctionByName | Arrays) else make_source(x, y, sample_weight, form=form)
     if (weights := arguments.get("class_weight")) is not None:
         _check_no_weights(sample_weight)
@@ -61,16 +61,15 @@ def make_job(
         seed_given=seed is not None,
         form=form_of(data) if form is None else form_of(data).or_else(form),
         validates_in_batches=in_batches,
-        **rate,
+        learning_rate_factor=factor,
+        warmup_epochs=warmup_epochs,
         **arguments,
     )
     if job.virtual_workers is not None:
         check_virtual_workers(
-            job.virtual_workers,
-            workers=num_workers,
-            batch_size=job.batch_size,
+            job.virtual_workers, workers=num_workers, batch_size=job.batch_size,
             communication=job.communication,
-        )
+        )  # fmt: skip
     _check_drop_remainder(job)
     _check_epochs(job)
     if num_workers > 1:
@@ -78,13 +77,12 @@ def make_job(
     return job
 
 
-def _of_all_workers(batch_size: object, num_workers: int) -> tuple[object, dict[str, Any]]:
-    """Return the size of the global batch, and the learning rate that belongs to a size for each worker."""
+def _of_all_workers(batch_size: object, num_workers: int) -> tuple[object, float, int]:
+    """Return the size of the global batch, and the factor and the warm-up of its learning rate."""
     if not isinstance(batch_size, PerWorker):
-        return batch_size, {}
+        return batch_size, 1.0, 0
     factor = learning_rate_factor(num_workers, batch_size.scale_learning_rate)
-    rate = {"learning_rate_factor": factor, "warmup_epochs": batch_size.warmup_epochs}
-    return batch_size.batch_size * num_workers, rate
+    return batch_size.batch_size * num_workers, factor, batch_size.warmup_epochs
 
 
 def _sizes(

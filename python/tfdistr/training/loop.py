@@ -49,25 +49,10 @@ def fit(
     times: StepTimes | None = None,
     trace: RunTrace | None = None,
 ) -> dict[str, list[Any]]:
-    """Train ``model`` as its own ``fit`` would.
+    """Train a model, made in the scope of its strategy, as Keras's ``fit`` would; return the logs of epochs.
 
-    Args:
-        model: A compiled model, made in the scope of its strategy.
-        data: This worker's batches.
-        epochs: The epochs; ``data`` begins with the first step of the first one.
-        validation: This worker's batches for the validation.
-        callbacks: Keras callbacks.
-        on_steps: Called when steps of the training are done.
-        weigh: Applied to each batch of the training before its step, in the graph.
-        manager: Keeps checkpoints; ``data`` begins with its first step.
-        times: Measures the training.
-        trace: Records the steps of the training, which a manager counts.
-
-    Raises:
-        JobStoppedError: The job was preempted.
-
-    Returns:
-        Values of the logs by name, one for each epoch that has them.
+    ``data`` begins with the first step that is made. ``weigh`` is applied to each batch of the training, in
+    the graph. ``manager`` counts the steps that ``trace`` records.
     """
     found = bool(manager and manager.found)
     extended = extended_of(model)

@@ -45,15 +45,9 @@ def _others(model: keras.Model) -> list[Any]:
 
 
 def _state_of(model: keras.Model, optimizer: Any) -> OptimizerValues:
-    from tfdistr import tf_internals
+    from tfdistr.checkpoint.variables import trained
 
-    values = list(map(_storable, optimizer.variables))
-    if not optimizer.built:
-        return OptimizerValues(values, None)
-    numbers = {id(variable): number for number, variable in enumerate(model.variables)}
-    found = [numbers.get(id(variable)) for variable in tf_internals.trained_variables(optimizer)]
-    known = [number for number in found if number is not None]
-    return OptimizerValues(values, known if len(known) == len(found) else None)
+    return OptimizerValues(list(map(_storable, optimizer.variables)), trained(model, optimizer))
 
 
 def _build(model: keras.Model, inputs: object, weights: int) -> None:

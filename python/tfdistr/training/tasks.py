@@ -37,12 +37,8 @@ def predict_job(job: Job, strategy: WorkerStrategy, run_dir: Path) -> Training:
     started = time.monotonic()
     folder = run_dir / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
-    write_predictions(
-        model, job, folder, strategy.num_workers, strategy.worker_index
-    )  # fmt: skip
-    return Training(
-        model=None, history={}, inputs=None, seconds=time.monotonic() - started, communication="none"
-    )
+    write_predictions(model, job, folder, strategy.num_workers, strategy.worker_index)
+    return Training(history={}, seconds=time.monotonic() - started, communication="none")
 
 
 def write_predictions(model: keras.Model, job: Job, folder: Path, workers: int = 1, index: int = 0) -> None:
@@ -98,9 +94,7 @@ def evaluate_job(job: Job, strategy: WorkerStrategy) -> Training:
     started = time.monotonic()
     logs = evaluate_model(model, data)
     return Training(
-        model=None,
         history=history_of({name: [value] for name, value in logs.items()}),
-        inputs=None,
         seconds=time.monotonic() - started,
         communication=strategy.communication,
     )

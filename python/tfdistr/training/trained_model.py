@@ -63,16 +63,16 @@ def split_callbacks(job: Job) -> tuple[list[keras.callbacks.Callback], list[InSe
     return callbacks, of_session
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """The result of training on one worker.
 
     Attributes:
-        model: The trained model; None if nothing was trained.
         history: Metric values by name, one for each epoch; a list where a metric has several values.
-        inputs: Shapes and types of a batch of inputs, with which a model can be built.
         seconds: The duration of training, from the first batch on.
         communication: The backend of the gradients; see ``FitResult``.
+        model: The trained model; None if nothing was trained.
+        inputs: Shapes and types of a batch of inputs, with which a model can be built.
         described: The description of a model from a function of an R file; see ``describe_model``.
         times: The seconds of each part of the training; see ``step_times.py``. Empty if nothing was trained.
         differences: Why the result is not that of one worker, as far as it is known.
@@ -82,17 +82,17 @@ class Training:
         form: The form of the data.
     """
 
-    model: keras.Model | None
     history: dict[str, list[Any]]
-    inputs: Any
     seconds: float
     communication: str
-    described: str | None = field(default=None, kw_only=True)
-    times: dict[str, float] = field(default_factory=dict, kw_only=True)
-    differences: list[str] = field(default_factory=list, kw_only=True)
-    xla: str = field(default="nothing", kw_only=True)
-    report: dict[str, Any] = field(default_factory=dict, kw_only=True)
-    form: Form = field(default_factory=Form, kw_only=True)
+    model: keras.Model | None = None
+    inputs: Any = None
+    described: str | None = None
+    times: dict[str, float] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    xla: str = "nothing"
+    report: dict[str, Any] = field(default_factory=dict)
+    form: Form = field(default_factory=Form)
 
 
 def input_spec(data: WorkerData) -> object:

@@ -114,7 +114,8 @@ class Watchdog:
         while not self._end.wait(min(_POLL_INTERVAL, self._timeout / 4)):
             if seen not in (None, self._last):
                 seen = None
-                self._moved_on()
+                if self._worker.collectives is not None:
+                    self._worker.collectives.moved_on()
             waited = time.monotonic() - self._last
             if waited < self._timeout or (seen == self._last and waited < second):
                 continue
@@ -137,10 +138,6 @@ class Watchdog:
         """Return the workers for which all others wait."""
         collectives = self._worker.collectives
         return [self._index] if collectives is None else list(collectives.behind())
-
-    def _moved_on(self) -> None:
-        if self._worker.collectives is not None:
-            self._worker.collectives.moved_on()
 
     def _fail(self, waited: float, behind: list[int]) -> None:
         frame = sys._current_frames().get(self._main)

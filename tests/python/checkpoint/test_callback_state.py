@@ -25,61 +25,37 @@ from tfdistr.strategies.callbacks import chief_only
 class Counts(keras.callbacks.Callback):
     """Has numbers that training changes, and some that it changes back."""
 
-    def __init__(self, start: int = 5, step: Any = 1) -> None:
+    def __init__(self, start: int = 5, step: Any = 1, weights: Any = (0, 1, 2)) -> None:
         super().__init__()
-        self.left, self.step, self.weights = start, step, np.arange(3)
+        self.left, self.step, self.weights = start, step, np.array(weights)
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.left = 0
 
 
-def go_on(before: Any, after: Any, train: Any) -> None:
-    """Have ``after`` continue with what ``before`` remembers after ``train(before)``."""
+@pytest.mark.parametrize(
+    ("before", "after", "changes", "expected"),
+    [
+        (keras.callbacks.EarlyStopping("val_loss", patience=3),
+         keras.callbacks.EarlyStopping("loss", patience=7, verbose=1), {"wait": 2, "best": 0.5},
+         {"monitor": "loss", "patience": 7, "verbose": 1, "wait": 2, "best": 0.5}),
+        (Counts(), Counts(), {"left": 5}, {"left": 5}),
+        (Counts(), Counts(step=2), {"step": 3, "weights": np.ones(3)}, {"step": 3, "weights": [1, 1, 1]}),
+        (Counts(step=None), Counts(step=[1.0, np.float32(2)], weights=np.zeros(2)), {},
+         {"step": [1.0, 2.0], "weights": [0, 0]}),
+    ],
+    ids=["settings are the new ones", "changed back", "a setting that has changed", "of another kind"],
+)  # fmt: skip
+def test_what_training_has_changed_comes_back(before, after, changes, expected):
     given = as_given([before])
     before.on_train_begin()
-    train(before)
+    vars(before).update(changes)
     arrays: list[Any] = []
     states = json.loads(json.dumps(state_of([before], arrays, given)))
     given = as_given([after])
     after.on_train_begin()
     give_back([after], states, arrays, given)
-
-
-def test_what_training_has_changed_comes_back_and_settings_are_the_new_ones():
-    def train(callback: Any) -> None:
-        callback.wait, callback.best = 2, 0.5
-
-    callback = keras.callbacks.EarlyStopping("loss", patience=7, verbose=1)
-    go_on(keras.callbacks.EarlyStopping("val_loss", patience=3), callback, train)
-    assert (callback.monitor, callback.patience, callback.verbose) == ("loss", 7, 1)
-    assert (callback.wait, callback.best) == (2, 0.5)
-
-
-def test_what_training_has_changed_back_comes_back():
-    def train(callback: Any) -> None:
-        callback.left = 5
-
-    callback = Counts()
-    go_on(Counts(), callback, train)
-    assert callback.left == 5
-
-
-def test_a_setting_that_training_has_changed_goes_on():
-    def train(callback: Any) -> None:
-        callback.step, callback.weights = 3, np.ones(3)
-
-    callback = Counts(step=2)
-    go_on(Counts(), callback, train)
-    assert callback.step == 3
-    assert callback.weights.tolist() == [1, 1, 1]
-
-
-def test_settings_of_another_kind():
-    callback = Counts(step=[1.0, np.float32(2)])
-    callback.weights = np.zeros(2)
-    go_on(Counts(step=None), callback, lambda callback: None)
-    assert callback.step == [1.0, 2.0]
-    assert callback.weights.tolist() == [0, 0]
+    assert {name: np.array(getattr(after, name)).tolist() for name in expected} == expected
 
 
 def test_a_run_goes_on_with_another_patience(tmp_path):
@@ -134,3 +110,6 @@ def test_callbacks_are_told_apart_and_what_is_not_plain_is_left_out():
     assert list(states) == ["Counts 0", "Counts 1", "LambdaCallback 0"]
     assert [states[name]["left"] for name in ("Counts 0", "Counts 1")] == [1, 2]
     assert "on_epoch_end" not in states["LambdaCallback 0"]
+    wrapper = keras.callbacks.Callback()  # as workers have around the callbacks of the user
+    wrapper.runs_for = Counts(3)
+    assert state_of([wrapper], arrays, {})["Counts 0"]["left"] == 3

@@ -2,13 +2,13 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import stores
+from launched import wait_for
 
 from tfdistr.checkpoint import uploads
 from tfdistr.checkpoint.folder import Checkpoint, CheckpointFolder, Position
@@ -48,13 +48,6 @@ class Job:
         self.uploads.wake()
 
 
-def until(condition: object, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_training_does_not_wait_for_a_slow_store(tmp_path, server):
     job = Job(tmp_path)
     held, go = threading.Event(), threading.Event()
@@ -86,7 +79,7 @@ def test_a_failed_upload_is_told_and_made_up_for(tmp_path, server):
     for answer in ("fail", "cut"):
         server.answer = lambda method, path, answer=answer: answer if method == "PUT" else "serve"
         job.save(1)
-        until(lambda: job.uploads._news)
+        assert wait_for(lambda: job.uploads._news, 30)
         (message,) = job.uploads.news()
         assert message.startswith("Cannot upload a checkpoint: ")
         assert message.endswith(". The training continues.")
@@ -100,13 +93,13 @@ def test_the_next_upload_or_the_end_makes_up_for_a_failed_one(tmp_path, server):
     job = Job(tmp_path)
     server.stop()
     job.save(1)
-    until(job.uploads.news)
+    assert wait_for(job.uploads.news, 30)
     server.start()
     job.save(2)
-    until(lambda: job.stored.positions() == [(2, 0)])
+    assert wait_for(lambda: job.stored.positions() == [(2, 0)], 30)
     server.stop()
     job.save(3)
-    until(job.uploads.news)
+    assert wait_for(job.uploads.news, 30)
     server.start()
     job.uploads.finish()
     assert job.stored.positions() == [(2, 0), (3, 0)]
@@ -127,7 +120,7 @@ def test_old_checkpoints_that_cannot_be_removed_are_told(tmp_path, server):
     server.answer = lambda method, path: "deny" if method == "DELETE" else "serve"
     for epoch in (1, 2, 3):
         job.save(epoch)
-        until(lambda epoch=epoch: job.uploads._uploaded == (epoch, 0))
+        assert wait_for(lambda epoch=epoch: job.uploads._uploaded == (epoch, 0), 30)
     job.uploads.finish()
     assert job.uploads.news() == [
         "Cannot remove old checkpoints from the store: PermissionError: Access Denied."
@@ -152,7 +145,7 @@ def test_a_job_that_another_one_has_followed_uploads_nothing_more(tmp_path, serv
     job = Job(tmp_path / "a")
     Job(tmp_path / "b")
     job.save(1)
-    until(lambda: job.uploads._failure)
+    assert wait_for(lambda: job.uploads._failure, 30)
     for last_words in (job.uploads.wake, job.uploads.finish):
         with pytest.raises(CheckpointError, match="has taken it over"):
             last_words()

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfdistr
+from tfdistr.tf_internals import optimizers_of
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 4)).astype("float32")  # of 8: twelve batches, the last with two examples
@@ -68,6 +69,18 @@ class OwnFit(keras.Sequential):
         return super().fit(*args, **kwargs)
 
 
+def of_class(kind: type) -> Callable[[], keras.Model]:
+    """What makes a model of a class that derives from Sequential."""
+
+    def make() -> keras.Model:
+        layers = [keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")]
+        made = kind(layers)
+        made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return made
+
+    return make
+
+
 class At(keras.callbacks.Callback):
     """Does something as an epoch begins."""
 
@@ -116,5 +129,6 @@ def script_in(folder: Path, model: str) -> Path:
 
 
 def bits(fit: tfdistr.FitResult) -> list[bytes]:
-    values = [*fit.model.get_weights(), *fit.model.optimizer.variables]
+    optimizers = [variable for each in optimizers_of(fit.model) for variable in each.variables]
+    values = [*fit.model.get_weights(), *optimizers]
     return [json.dumps(fit.history).encode(), *(np.asarray(value).tobytes() for value in values)]

@@ -1,7 +1,6 @@
 """A disk that is full, at each moment of a job: a clear error or a finished run, and nothing is lost."""
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,10 @@ import keras
 import pytest
 from disks import Disk, fill, small_disk_at
 from launched import processes_of
+from recovered import Attempt, Job, positions
 from resumed import bits, train
 
 import tfdistr
-from tfdistr.checkpoint.folder import CheckpointFolder, Position, checkpoint_folder
 from tfdistr.errors import CheckpointError, TfdistrWarning, WorkerFailedError
 from tfdistr.jobs import on_cluster
 
@@ -20,6 +19,10 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:The disk of:tfdistr.TfdistrWarning"),
 ]
+RING = {
+    "cluster": tfdistr.local_cluster(2), "strategy": tfdistr.multi_worker_mirrored(communication="ring"),
+}  # fmt: skip
+JOBS = {"here": Job({"epochs": 3}), "ring": Job(RING | {"epochs": 3})}
 
 
 @pytest.fixture
@@ -27,6 +30,18 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     with small_disk_at(tmp_path / "disk", "4m") as mounted:
         yield mounted
         assert not processes_of(mounted.path / "run")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What each job gives on a disk with room, as it is asked for."""
+
+    class Results(dict[str, list[Any]]):
+        def __missing__(self, way: str) -> list[Any]:
+            self[way] = JOBS[way].trained(tmp_path_factory.mktemp("undisturbed"))
+            return self[way]
+
+    return Results()
 
 
 class Fills(keras.callbacks.Callback):
@@ -50,59 +65,28 @@ class Fills(keras.callbacks.Callback):
             fill(self.folder)
 
 
-def job(way: str, run_dir: Path | None, **given: Any) -> tfdistr.FitResult:
-    """Train in this process or on two workers; the caller's ``callbacks`` are made in each process."""
-    if way != "here":
-        strategy = tfdistr.multi_worker_mirrored(communication=way)
-        given |= {"cluster": tfdistr.local_cluster(2), "strategy": strategy}
-    return train(run_dir, epochs=3, **given)
+@pytest.mark.parametrize(
+    ("way", "moment", "error", "said", "left"),
+    [
+        ("here", "start", CheckpointError, "(?s)could not be written.*/run/lock, which needs ", []),
+        ("here", "epoch 1", CheckpointError, "(?s)A checkpoint could.*/000002-000000000.checkpoint, which",
+         [(1, 0)]),
+        ("ring", "epoch 1", WorkerFailedError, "(?s)A checkpoint could.*/000002-000000000.checkpoint, which",
+         [(1, 0)]),
+        ("ring", "end", WorkerFailedError, "(?s)The trained model could.*/run/model.npz, which needs ",
+         [(2, 0), (3, 0)]),
+    ],
+)  # fmt: skip
+def test_a_disk_that_becomes_full_costs_no_run(disk, undisturbed, way, moment, error, said, left):
+    def then(run_dir: Path) -> None:
+        assert positions(run_dir) == left
+        assert not list(run_dir.rglob("*.partial"))
+        disk.free()
 
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[bytes]]:
-    """What each way gives on a disk with room, as it is asked for."""
-    return functools.cache(lambda way: bits(job(way, tmp_path_factory.mktemp("undisturbed") / way)))
-
-
-def positions(run_dir: Path) -> list[Position]:
-    return CheckpointFolder(checkpoint_folder(run_dir)).positions()
-
-
-def test_a_disk_that_is_full_before_the_start(disk, undisturbed):
-    run_dir = disk.path / "run"
-    disk.fill()
-    with pytest.raises(CheckpointError, match=r"could not be written: No space left on device\.") as caught:
-        job("here", run_dir)
-    assert f"{run_dir}/lock, which needs " in caught.value.received
-    assert caught.value.received.endswith(" bytes, and 0 bytes are free")
-    disk.free()
-    assert bits(job("here", run_dir, resume=True)) == undisturbed("here")
-
-
-@pytest.mark.parametrize("way", ["here", "ring"])
-def test_a_disk_that_becomes_full_after_the_first_epoch(disk, undisturbed, way):
-    run_dir = disk.path / "run"
-    error = CheckpointError if way == "here" else WorkerFailedError
-    with pytest.raises(error) as caught:
-        job(way, run_dir, callbacks=lambda: [Fills(disk.path, "epoch 1")])
-    assert "A checkpoint could not be written: No space left on device." in str(caught.value)
-    assert "000002-000000000.checkpoint, which needs " in str(caught.value)
-    assert "Fix: Make room for two checkpoints" in str(caught.value)
-    assert positions(run_dir) == [(1, 0)]
-    disk.free()
-    assert bits(job(way, run_dir, resume=True)) == undisturbed(way)
-
-
-def test_a_disk_that_becomes_full_before_the_result(disk, undisturbed):
-    run_dir = disk.path / "run"
-    with pytest.raises(WorkerFailedError) as caught:
-        job("ring", run_dir, callbacks=lambda: [Fills(disk.path, "end")])
-    assert "The trained model could not be written: No space left on device." in str(caught.value)
-    assert f"{run_dir}/model.npz, which needs " in str(caught.value)
-    assert positions(run_dir) == [(2, 0), (3, 0)]
-    assert not list(run_dir.glob("*.partial"))
-    disk.free()
-    assert bits(job("ring", run_dir, resume=True)) == undisturbed("ring")
+    if moment == "start":
+        disk.fill()
+    fails = Attempt(lambda run: [Fills(disk.path, moment)], error, said, then)
+    JOBS[way].check(disk.path, undisturbed[way], [fails, Attempt()])
 
 
 def test_a_result_without_its_document_is_not_lost(disk, undisturbed, monkeypatch):
@@ -115,8 +99,8 @@ def test_a_result_without_its_document_is_not_lost(disk, undisturbed, monkeypatc
 
     monkeypatch.setattr(on_cluster, "_rows", fill_then_rows)
     with pytest.warns(TfdistrWarning, match=f"(?s)its document could not be written.*{run_dir}"):
-        fit = job("ring", run_dir)
-    assert bits(fit) == undisturbed("ring")
+        fit = train(run_dir, **JOBS["ring"].given)
+    assert bits(fit) == undisturbed["ring"]
     assert not (run_dir / "result.json").exists()
     disk.free()
-    assert bits(job("ring", run_dir, resume=True)) == undisturbed("ring")
+    assert bits(train(run_dir, **JOBS["ring"].given, resume=True)) == undisturbed["ring"]

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import keras
 import pytest
-from resumed import OwnFit, train
+from resumed import OwnFit, OwnLoop, train
 
-import tfdistr
 from tfdistr.checkpoint.preemption import stopped
 from tfdistr.errors import ArgumentError, JobStoppedError
 from tfdistr.strategies.worker_strategy import SingleWorker
@@ -29,32 +28,31 @@ class Tells(keras.callbacks.Callback):
 
 
 SEVERAL = SimpleNamespace(collectives=None, num_workers=2)
-WITHOUT = [(SEVERAL, keras.Sequential, "workers with several devices each"),
-           (SingleWorker(), OwnFit, "a model with its own fit()")]  # fmt: skip
+DEVICES, OWN_LOOP = "workers with several devices each", "and a model that Keras's own loop trains"
 
 
-@pytest.mark.parametrize(("strategy", "kind", "what"), WITHOUT, ids=["devices", "fit"])
-def test_a_job_that_cannot_have_checkpoints_says_so(strategy, kind, what, caplog):
-    recovery = Recovery(every="epoch", asked=False, max_restarts=1)
-    job = Job(FunctionByName("model"), FunctionByName("data"), recovery=recovery)
+@pytest.mark.parametrize(
+    ("strategy", "kind", "every", "asked", "received"),
+    [
+        (SEVERAL, keras.Sequential, "epoch", False, DEVICES),
+        (SingleWorker(), OwnFit, "epoch", False, "a model with its own fit()"),
+        (SEVERAL, keras.Sequential, "epoch", True, DEVICES),
+        (SingleWorker(), OwnFit, 5, True, f"checkpoint_every=5, {OWN_LOOP}"),
+        (SingleWorker(), OwnLoop, 5, True, f"checkpoint_every=5, {OWN_LOOP}"),
+    ],
+)
+def test_a_job_that_cannot_have_checkpoints(strategy, kind, every, asked, received, caplog):
+    job = Job(FunctionByName("model"), FunctionByName("data"), recovery=Recovery(every=every, asked=asked))
     events: list[str] = []
+    if asked:
+        with pytest.raises(ArgumentError, match="Checkpoints need one device of each worker;") as caught:
+            _saves(job, strategy, kind(), events.append)
+        assert caught.value.received == received
+        return
     with caplog.at_level(logging.WARNING, logger="tfdistr"):
         assert not _saves(job, strategy, kind(), events.append)
-    assert caplog.messages == [f"There are no checkpoints of {what}: each restart trains from the start."]
-    assert events == ["unsaved"]
-
-
-def test_a_job_that_was_to_have_checkpoints_and_cannot_is_refused():
-    job = Job(FunctionByName("model"), FunctionByName("data"), recovery=Recovery(every="epoch", asked=True))
-    with pytest.raises(ArgumentError) as caught:
-        _saves(job, SEVERAL, keras.Sequential(), lambda event: None)
-    assert str(caught.value).splitlines()[1] == "Received: workers with several devices each"
-
-
-def test_max_restarts_without_workers_to_start_is_refused(tmp_path):
-    with pytest.raises(ArgumentError, match="`max_restarts` needs `cluster`, whose workers") as caught:
-        train(tmp_path / "run", failures=tfdistr.on_failure(max_restarts=3))
-    assert caught.value.received == "max_restarts=3, and no cluster"
+    said = f"There are no checkpoints of {received}: each restart trains from the start."
+    assert (caplog.messages, events) == ([said], ["unsaved"])
 
 
 def test_the_error_is_written_out_where_nobody_may_catch_it(tmp_path, capfd):

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 import pytest
-from resumed import At, bits, breaks, train
+from resumed import of_class, train
 
 from tfdistr.checkpoint.folder import CheckpointFolder, checkpoint_folder
 from tfdistr.errors import ArgumentError
@@ -18,23 +18,6 @@ FIX = (
     "Make it pass `initial_epoch`, `epochs` and `callbacks` to super().fit() once, or leave "
     "`checkpoint_every` and `resume` out."
 )
-
-
-class WithCallbacks(keras.Sequential):
-    """Has a loop of its own, which calls the callbacks of epochs alone."""
-
-    def fit(self, x: Any, *, epochs: int, initial_epoch: int, steps_per_epoch: int, callbacks: Any,
-            **given: Any) -> Any:  # fmt: skip
-        listed = keras.callbacks.CallbackList(callbacks, add_history=True, model=self, epochs=epochs)
-        self.stop_training = False
-        listed.on_train_begin()
-        batches = iter(x)
-        for epoch in range(initial_epoch, epochs):
-            listed.on_epoch_begin(epoch)
-            seen = [float(self.train_on_batch(*next(batches))[0]) for _ in range(steps_per_epoch)]
-            listed.on_epoch_end(epoch, {"loss": sum(seen)})
-        listed.on_train_end()
-        return self.history
 
 
 class Twice(keras.Sequential):
@@ -51,26 +34,6 @@ class FromTheBeginning(keras.Sequential):
 class WithoutCallbacks(keras.Sequential):
     def fit(self, *args: Any, callbacks: Any = None, **given: Any) -> Any:
         return super().fit(*args, **given)
-
-
-def of_class(kind: type) -> Any:
-    def make() -> keras.Model:
-        made = kind([keras.Input((4,)), keras.layers.Dropout(0.3), keras.layers.Dense(2, "softmax")])
-        made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-        return made
-
-    return make
-
-
-@pytest.mark.slow(reason="trains three times")
-def test_a_loop_that_reads_on_in_its_data_ends_with_the_same_bits(tmp_path):
-    make = of_class(WithCallbacks)
-    full = train(tmp_path / "full", make)
-    with pytest.raises(RuntimeError, match="the disk is full"):
-        train(tmp_path / "run", make, callbacks=[At(2, breaks)])
-    fit = train(tmp_path / "run", make, resume=True)
-    assert len(fit.history["loss"]) == 4
-    assert bits(fit) == bits(full)
 
 
 def check_refused(received: str, run_dir: Any, kind: type, **given: Any) -> None:

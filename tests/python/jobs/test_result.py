@@ -71,7 +71,7 @@ def test_a_metric_with_several_values_has_a_row_for_each():
 
 def test_metrics_with_several_values_return_from_a_file(tmp_path):
     history = {"f1": [[0.5, float("inf")], [0.75, 1.0]], "loss": [0.5, 0.25]}
-    save_training(Training(None, history, None, 1.0, "ring"), tmp_path)
+    save_training(Training(history=history, seconds=1.0, communication="ring"), tmp_path)
     assert load_training(tmp_path)["history"] == history
 
 

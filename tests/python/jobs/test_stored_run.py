@@ -47,15 +47,27 @@ def kept() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) - folders._temporary
 
 
-DOCUMENTS = ["job.json", "model.npz", "result.json", "run.json", "training.json"]
+def said(caught: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    return str(caught.value).splitlines()
 
 
-def marked_and_documents(names: list[str]) -> tuple[list[str], list[str]]:
-    """The positions of the checkpoints in a store, and its documents."""
-    files = [name.rpartition("/")[2] for name in names]
-    marks = [name[:16] for name in files if name.endswith(".mark")]
+def check_left(fit: tfdistr.FitResult, others: list[str]) -> list[str]:
+    """Check what a job has left in the store, and return the names of the objects of its generation."""
+    store = Store(URL)
+    names = [name for name in store.names() if name.startswith("generations/")]
+    assert sorted(set(store.names()) - set(names)) == [*others[:-2], "trace.jsonl", *others[-2:]]
+    assert len({name.split("/")[1] for name in names}) == 1
+    assert [name.rpartition("/")[2] for name in names if name.endswith((".json", ".npz"))] == [
+        "job.json", "model.npz", "result.json", "run.json", "training.json",
+    ]  # fmt: skip
+    marks = [name.rpartition("/")[2][:16] for name in names if name.endswith(".mark")]
     assert marks[-1] == "000004-000000000"  # the one before depends on how fast the uploads are
-    return marks, [name for name in files if name.endswith((".json", ".npz"))]
+    assert len(marks) <= 2
+    assert len(names) == 5 + 2 * len(marks) + 1
+    (result,) = [name for name in names if name.endswith("/result.json")]
+    written = json.loads(store.read(result))
+    assert (written["run_dir"], written["workers"]) == (URL, fit.workers)
+    return names
 
 
 def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undisturbed):
@@ -64,18 +76,9 @@ def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undis
     assert bits(fit) == undisturbed
     assert fit.run_dir == URL
     assert [row["log"] for row in fit.workers] == [None]
-    store = Store(URL)
-    names = [name for name in store.names() if name != "trace.jsonl"]
-    assert len(names) == len(store.names()) - 1
-    marks, documents = marked_and_documents(names)
-    assert documents == DOCUMENTS
-    assert {name.split("/")[0] for name in names} == {"generations"}
-    assert len({name.split("/")[1] for name in names}) == 1
-    assert len(marks) <= 2
+    store, names = Store(URL), check_left(fit, [])
     (claim,) = [name for name in names if name.endswith("/writer")]
-    assert len(names) == 5 + 2 * len(marks) + 1
     result = claim.replace("writer", "result.json")
-    assert json.loads(store.read(result))["run_dir"] == URL
     for name in names:
         assert b"not-to-be-seen" not in store.read(name)
     assert server.written[0] == f"/bucket/run/{claim}"
@@ -83,32 +86,27 @@ def test_training_with_a_store_leaves_all_there_and_changes_no_bit(server, undis
     assert kept() == before
 
 
+def waits() -> list[keras.callbacks.Callback]:
+    """So that each checkpoint is in the store before the next one, and the last one before the end."""
+
+    def wait(*_: object) -> None:
+        time.sleep(1)
+
+    return [keras.callbacks.LambdaCallback(on_epoch_begin=wait, on_train_end=wait)]
+
+
 @pytest.mark.slow(reason="trains on workers, and waits for uploads")
 def test_a_job_on_workers_leaves_all_in_the_store(server, monkeypatch):
-    def waits() -> list[keras.callbacks.Callback]:
-        """So that each checkpoint is in the store before the next one, and the last one before the end."""
-        return [keras.callbacks.LambdaCallback(
-            on_epoch_begin=lambda *_: time.sleep(1), on_train_end=lambda *_: time.sleep(1)
-        )]  # fmt: skip
-
-    ring = tfdistr.multi_worker_mirrored(communication="ring")
-    given = {"cluster": tfdistr.local_cluster(2), "strategy": ring}
-    fit = trained(callbacks=waits, **given)
-    store = Store(URL)
-    names = store.names()
-    assert [name for name in names if not name.startswith("generations/")] == [
-        "logs/worker-0.log", "logs/worker-1.log", "trace.jsonl", "workers/0/events.jsonl",
-        "workers/1/events.jsonl",
-    ]  # fmt: skip
-    assert marked_and_documents(names)[1] == DOCUMENTS
-    (described,) = [name for name in names if name.endswith("/result.json")]
-    assert fit.run_dir == URL
-    assert [row["log"] for row in fit.workers] == [f"{URL}/logs/worker-{index}.log" for index in (0, 1)]
-    assert json.loads(store.read(described))["workers"] == fit.workers
+    strategy = tfdistr.multi_worker_mirrored(communication="ring")
+    given = {"cluster": tfdistr.local_cluster(2), "strategy": strategy}
+    fit = train(URL, callbacks=waits, **given)
+    logs = [f"logs/worker-{index}.log" for index in (0, 1)]
+    check_left(fit, [*logs, *(f"workers/{index}/events.jsonl" for index in (0, 1))])
+    assert [row["log"] for row in fit.workers] == [f"{URL}/{log}" for log in logs]
     monkeypatch.setattr(restarts, "run_workers", None)
-    again = trained(resume=True, **given)  # another machine takes the result from the store
+    again = train(URL, **given, resume=True)  # another machine takes the result from the store
     assert bits(again) == bits(fit)
-    assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers)
+    assert (again.run_dir, again.workers) == (fit.run_dir, fit.workers) == (URL, fit.workers)
 
 
 def test_a_job_that_was_killed_as_it_began_can_be_called_again(server):
@@ -167,9 +165,11 @@ def test_a_store_that_cannot_be_used_is_an_error_before_anything_is_computed(ser
     finally:
         if answer == "gone":
             server.start()
-    assert caught.value.message == "Cannot access the store of `run_dir`."
-    assert caught.value.received.startswith(f"{url}: {reason}")
-    assert answer == "gone" or caught.value.received == f"{url}: {reason}"
+    rule, received, fix = said(caught)
+    assert rule == "Cannot access the store of `run_dir`."
+    assert received.startswith(f"Received: {url}: {reason}")
+    assert answer == "gone" or received == f"Received: {url}: {reason}"
+    assert fix == "Fix: Check that the bucket exists, and that the store's library finds its credentials."
     assert set(Path(tempfile.gettempdir()).glob("tfdistr-????????")) == before
 
 
@@ -179,9 +179,10 @@ def test_the_end_of_a_job_without_its_store_is_an_error_that_loses_nothing(serve
         trained(callbacks=[At(3, server.stop)])
     server.start()
     (folder,) = kept() - before
-    assert caught.value.message == "Cannot upload the whole run to its store at the end of the job."
-    assert caught.value.received.startswith(f"{URL}: EndpointConnectionError: Could not connect to the ")
-    assert caught.value.fix == f"Pass run_dir='{folder}' and resume=True: the whole run is there."
+    rule, received, fix = said(caught)
+    assert rule == "Cannot upload the whole run to its store at the end of the job."
+    assert received.startswith(f"Received: {URL}: EndpointConnectionError: Could not connect to the endpoint")
+    assert fix == f"Fix: Pass run_dir='{folder}' and resume=True: the whole run is there."
     assert bits(train(folder, validation_data=(X, Y), resume=True)) == undisturbed
     assert bits(trained(resume=True)) == undisturbed
     folders.remove_run_dir(folder)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from launched import is_there
+from recovered import last_started
 
 import tfdistr
 from tfdistr.errors import ArgumentError, WorkerFailedError
@@ -66,11 +67,6 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     assert not [pid for pid in pids if is_there(pid)]
 
 
-def pid_of(run_dir: Path, index: int) -> int:
-    started = [e for e in EventReader(run_dir, index + 1).poll() if e["event"] == "started"]
-    return int([event for event in started if event["worker"] == index][-1]["pid"])
-
-
 def check_equal(received: FitResult, expected: FitResult) -> None:
     assert list(received.history) == list(expected.history)
     for name, values in expected.history.items():
@@ -115,7 +111,7 @@ class KillAndGoOn(keras.callbacks.Callback):
         made = [e for e in events if e["event"] == "worker_steps"][-1]["local_steps"][0]
         if epoch == 1:
             self._made = made
-            os.kill(pid_of(self._run_dir, 0), signal.SIGKILL)
+            os.kill(last_started(self._run_dir, 0), signal.SIGKILL)
         elif epoch > 2 and made > self._made + 10:
             self.model.stop_training = True
 
@@ -237,7 +233,7 @@ class KillServer(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if epoch == 1:
-            os.kill(pid_of(self._run_dir, self._index), signal.SIGKILL)
+            os.kill(last_started(self._run_dir, self._index), signal.SIGKILL)
 
 
 def test_a_parameter_server_that_dies_ends_the_run_at_once(servers):

@@ -175,9 +175,7 @@ def test_a_run_in_this_process_has_job_json_too(tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite_are_json_and_come_back(tmp_path: Path) -> None:
     history = {"loss": [0.5, math.nan, math.inf, -math.inf]}
     tmp_path.chmod(0o700)
-    save_training(
-        Training(model=None, history=history, inputs=None, seconds=1.0, communication="mpi"), tmp_path
-    )
+    save_training(Training(history=history, seconds=1.0, communication="mpi"), tmp_path)
     written = json.loads((tmp_path / "training.json").read_text())
     validate("training", written)
     assert written["history"] == {"loss": [0.5, "nan", "inf", "-inf"]}

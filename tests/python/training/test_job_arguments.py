@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ import pytest
 from refusals import assert_says
 
 import tfdistr
+from tfdistr import on_failure, per_worker
 from tfdistr.clusters.local.local_cluster import describe_local_cluster
 from tfdistr.data.source import Arrays
 from tfdistr.errors import ArgumentError, ClusterConfigError
@@ -37,9 +39,24 @@ VALIDATION = "`validation_data` must be inputs, (x, y), or (x, y, sample_weight)
 CALLBACKS = "`callbacks` must be a list of Keras callbacks, or a function that returns one."
 MADE = "`callbacks` must be Keras callbacks, or a function that returns them."
 CLASSES = "`class_weight` must map the numbers of classes to weights."
+FAILURES = "`failures` must be what on_failure() returns."
 
-# The arguments that differ from a valid call; then parts of the error.
-REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+# The arguments that differ from a valid call, or another call; then parts of the error.
+REFUSED: list[tuple[dict[str, Any] | Callable[[], object], list[str]]] = [
+    ({"failures": 3}, [FAILURES, "Received: a number (3)"]),
+    ({"failures": "restart"}, [FAILURES, "Received: a text ('restart')"]),
+    ({"failures": on_failure}, [FAILURES, "Received: a function"]),
+    (lambda: on_failure(max_restarts=-1),
+     ["`max_restarts` must be a whole number of", "Received: -1", "Fix: Pass max_restarts=1, for example."]),
+    (lambda: on_failure(min_workers=0),
+     ["`min_workers` must be a whole number of at", "Received: 0", "Fix: Pass min_workers=1, for example."]),
+    (lambda: on_failure(step_timeout="60"),
+     ["`step_timeout` must be a number of seconds", "Received: '60'",
+      "Fix: Pass step_timeout=60.0, for example."]),
+    (lambda: per_worker(0),
+     ["`batch_size` must be a whole number of at", "Received: 0", "Fix: Pass batch_size=1, for example."]),
+    (lambda: per_worker(8, scale_learning_rate="cubic"),
+     ["`scale_learning_rate` must be one of", "Received: 'cubic'", "Fix: Use scale_learning_rate='none'."]),
     ({"validation_split": 0.2, "validation_data": (X, Y)},
      ["Give `validation_data` or", "Received: validation_data and validation_split=0.2"]),
     ({"validation_split": 0.999},
@@ -104,8 +121,18 @@ def name_of(case: Any) -> str | None:
 @pytest.mark.parametrize(("differing", "said"), REFUSED, ids=name_of)
 def test_what_is_refused(differing, said):
     with pytest.raises(ArgumentError) as caught:
-        distributed_fit(**{"model": model, "x": X, "y": Y} | differing)
+        differing() if callable(differing) else distributed_fit(
+            **{"model": model, "x": X, "y": Y} | differing
+        )
     assert_says(caught.value, said)
+
+
+def test_options_in_words():
+    assert str(on_failure()) == "on_failure()"
+    in_words = str(on_failure(max_restarts=3.0, step_timeout=60))
+    assert in_words == "on_failure(max_restarts=3, step_timeout=60.0)"
+    size = per_worker(8.0, scale_learning_rate="sqrt")
+    assert str(size) == 'per_worker(batch_size=8, scale_learning_rate="sqrt")'
 
 
 def test_whole_numbers_may_come_as_doubles():

@@ -10,6 +10,7 @@ import tensorflow as tf
 from refusals import assert_says
 
 import tfdistr
+from tfdistr import per_worker
 from tfdistr.errors import ArgumentError
 from tfdistr.training.job_arguments import make_job
 from tfdistr.training.learning_rate import scale_learning_rate
@@ -40,21 +41,6 @@ def test_without_a_full_batch_there_is_a_step_only_for_what_is_left():
 )  # fmt: skip
 def test_learning_rates_by_hand(arguments, rate):
     assert tfdistr.scaled_learning_rate(*arguments) == pytest.approx(rate, rel=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((0.1, 4, "cubic"),
-         ["`scale` must be one of 'none', 'linear',", "Received: 'cubic'", "Use scale='none'."]),
-        *(((rate, 4), ["`learning_rate` must be a number above 0.", f"Received: {rate!r}"])
-          for rate in (0, -0.1, math.nan, math.inf, True, "0.1", None, [0.1, 0.2])),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_scaled_is_refused(arguments, said):
-    with pytest.raises(ArgumentError) as caught:
-        tfdistr.scaled_learning_rate(*arguments)
-    assert_says(caught.value, said)
 
 
 X = np.arange(20.0, dtype="float32").reshape(10, 2) / 20
@@ -127,16 +113,19 @@ def test_training_that_goes_on_does_not_warm_up_again():
     assert rates(model, warm_up, initial_epoch=3, epochs=4) == pytest.approx([0.4] * 3)
 
 
-def test_after_the_warm_up_the_rate_belongs_to_other_callbacks():
-    schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
-    seen = rates(compiled(), tfdistr.WarmUp(0.1, 0.4, epochs=1), schedule, epochs=3)
-    assert seen == pytest.approx([0.1, 0.2, 0.3, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1])
-
-
-def test_it_sets_the_rate_inside_a_loss_scale_optimizer():
-    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
-    seen = rates(compiled(optimizer), tfdistr.WarmUp(0.1, 0.4, epochs=1), epochs=2)
-    assert seen == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+@pytest.mark.parametrize(
+    ("optimizer", "others", "epochs", "expected"),
+    [
+        (lambda: 0.1, [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)], 3,
+         [0.1, 0.2, 0.3, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1]),
+        (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)), [], 2,
+         [0.1, 0.2, 0.3, 0.4, 0.4, 0.4]),
+    ],
+    ids=["another callback after the warm-up", "inside a loss scale optimizer"],
+)  # fmt: skip
+def test_rates_of_a_warm_up(optimizer, others, epochs, expected):
+    seen = rates(compiled(optimizer()), tfdistr.WarmUp(0.1, 0.4, epochs=1), *others, epochs=epochs)
+    assert seen == pytest.approx(expected)
 
 
 def test_it_sets_the_rate_under_the_strategy(monkeypatch):
@@ -161,18 +150,6 @@ def test_a_schedule_is_refused(schedule):
     assert caught.value.received == "an optimizer with a learning-rate schedule"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "rule"),
-    [((0, 0.4, 1), "`initial` must be a number above 0."),
-     ((0.1, -1, 1), "`target` must be a number above 0."),
-     ((0.1, 0.4, 0), "`epochs` must be a whole number of at least 1.")],
-)  # fmt: skip
-def test_numbers_of_the_warm_up_are_checked(arguments, rule):
-    with pytest.raises(ArgumentError) as caught:
-        tfdistr.WarmUp(*arguments)
-    assert caught.value.message == rule
-
-
 def test_an_optimizer_is_scaled_at_once_or_with_a_warm_up():
     optimizer = keras.optimizers.SGD(0.1)
     assert scale_learning_rate(optimizer, 4.0) == []
@@ -189,36 +166,40 @@ def job(**arguments: Any) -> Any:
 
 
 def test_a_job_has_the_warm_up_and_drops_the_remainder():
-    batch_size = tfdistr.per_worker(2, scale_learning_rate="linear", warmup_epochs=2.0)
+    batch_size = per_worker(2, scale_learning_rate="linear", warmup_epochs=2.0)
     made = job(epochs=3.0, batch_size=batch_size, drop_remainder=True)
     assert (made.epochs, made.warmup_epochs, made.drop_remainder) == (3, 2, True)
     assert made.params["warmup_epochs"] == 2
     assert made.params["drop_remainder"] is True
     assert (job().warmup_epochs, job().drop_remainder) == (0, False)
-    batch_size = tfdistr.per_worker(2, scale_learning_rate="sqrt", warmup_epochs=3)
+    batch_size = per_worker(2, scale_learning_rate="sqrt", warmup_epochs=3)
     assert job(epochs=3, batch_size=batch_size).warmup_epochs == 3
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("call", "said"),
     [
-        ({"batch_size": {"warmup_epochs": 1}},
+        (lambda: tfdistr.scaled_learning_rate(0.1, 4, "cubic"),
+         ["`scale` must be one of 'none', 'linear',", "Received: 'cubic'", "Use scale='none'."]),
+        *((lambda rate=rate: tfdistr.scaled_learning_rate(rate, 4),
+           ["`learning_rate` must be a number above 0.", f"Received: {rate!r}"])
+          for rate in (0, -0.1, math.nan, math.inf, True, "0.1", None, [0.1, 0.2])),
+        (lambda: tfdistr.WarmUp(0, 0.4, 1), ["`initial` must be a number above 0."]),
+        (lambda: tfdistr.WarmUp(0.1, -1, 1), ["`target` must be a number above 0."]),
+        (lambda: tfdistr.WarmUp(0.1, 0.4, 0), ["`epochs` must be a whole number of at least 1."]),
+        (lambda: per_worker(2, warmup_epochs=1),
          ["`warmup_epochs` needs a scaled learning",
           'Received: warmup_epochs=1, scale_learning_rate="none"']),
-        ({"batch_size": {"scale_learning_rate": "linear", "warmup_epochs": 3}, "epochs": 2},
+        (lambda: job(batch_size=per_worker(2, scale_learning_rate="linear", warmup_epochs=3), epochs=2),
          ["`warmup_epochs` must be at most `epochs`,", "Received: warmup_epochs=3, epochs=2",
           "Pass warmup_epochs=2 or less, or more epochs."]),
-        ({"batch_size": {"warmup_epochs": -1}},
+        (lambda: per_worker(2, warmup_epochs=-1),
          ["`warmup_epochs` must be a whole number of", "Received: -1", "Pass warmup_epochs=1, for example."]),
-        ({"drop_remainder": True, "batch_size": 11},
+        (lambda: job(drop_remainder=True, batch_size=11),
          ["With `drop_remainder` there must be at", "Received: 10 examples, a global batch of 11"]),
     ],
 )  # fmt: skip
-def test_what_a_job_refuses(arguments, said):
-    def call() -> None:
-        size = arguments.get("batch_size", 4)
-        job(**arguments | {"batch_size": tfdistr.per_worker(2, **size) if isinstance(size, dict) else size})
-
+def test_what_is_refused_of_rates(call, said):
     with pytest.raises(ArgumentError) as caught:
         call()
     assert_says(caught.value, said)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import resumed
 import tensorflow as tf
 from resumed import At, X, Y, bits, breaks, model, train, two_optimizers
 
@@ -16,15 +17,11 @@ from tfdistr.checkpoint.trace import TRACE, Trace, read_trace
 from tfdistr.strategies.exact.step_trace import StepTrace
 from tfdistr.training.run_trace import RunTrace
 
+SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.5, 4, 0.5)
+
 
 def plain() -> keras.Model:
-    """A model of which each row counts by itself."""
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(2)])
-    made.compile(
-        keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 4, 0.5)),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    return made
+    return resumed.plain(SCHEDULE)
 
 
 class OwnStep(keras.Sequential):
@@ -40,7 +37,7 @@ class OwnStep(keras.Sequential):
 
 def own_step() -> keras.Model:
     made = OwnStep(plain().layers)
-    made.compile(keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 4, 0.5)))
+    made.compile(keras.optimizers.SGD(SCHEDULE))
     return made
 
 
