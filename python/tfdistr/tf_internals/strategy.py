@@ -15,6 +15,7 @@ from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import record as _record
 
+from tfdistr.tf_internals.keras_loop import innermost
 from tfdistr.tf_internals.keras_scope import auto_means_gpus
 
 
@@ -54,16 +55,9 @@ class _KerasVariables:
 
     def _create_variable(self, next_creator: object, **kwargs: object) -> object:
         summed = kwargs.get("aggregation") == tf.VariableAggregation.SUM and not kwargs.get("trainable")
-        if not _KERAS_SAYS_WHEN and summed and _is_running(_INITIALIZE):
+        if not _KERAS_SAYS_WHEN and summed and innermost([_INITIALIZE]):
             kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
         return give_numbers(super()._create_variable(next_creator, **kwargs))  # type: ignore[misc]
-
-
-def _is_running(code: object) -> bool:
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None
 
 
 class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
@@ -206,8 +200,14 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
         return self.on_dataset(dataset, options)
 
 
-#: The distance of the seeds of two workers: a prime that no user is likely to add to a seed.
-BETWEEN_SEEDS = 1_000_003
+# The distance of the seeds of two workers: a prime that no user is likely to add to a seed.
+_BETWEEN_SEEDS = 1_000_003
+
+
+def seed_offset(worker: object, dtype: tf.DType | str) -> tf.Tensor:
+    """Return what a worker, or a virtual worker, adds to the state of a random number generator."""
+    distance = tf.cast(worker, dtype) * tf.constant(_BETWEEN_SEEDS, dtype)
+    return tf.stack([distance, tf.zeros_like(distance)])
 
 
 class ShareScope(keras.StatelessScope):  # type: ignore[misc]
@@ -278,8 +278,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         if variable.aggregation == "sum" and id(variable) not in self._common:
             return tf.zeros(variable.shape, variable.dtype)
         if is_seed(variable):
-            distance = tf.cast(self._virtual_worker, value.dtype) * tf.cast(BETWEEN_SEEDS, value.dtype)
-            return tf.convert_to_tensor(value) + tf.stack([distance, tf.zeros_like(distance)])
+            return tf.convert_to_tensor(value) + seed_offset(self._virtual_worker, value.dtype)
         return value
 
 
