@@ -22,9 +22,9 @@ Gradients = Sequence[Any]
 class OwnStep(keras.Model):
     """The step of a guide; subclasses change its gradients."""
 
-    def __init__(self) -> None:
+    def __init__(self, *ends: Any) -> None:
         inputs = keras.Input((8,))
-        super().__init__(inputs, layers.Dense(1)(layers.Dense(6, "tanh")(inputs)))
+        super().__init__(*(ends or (inputs, layers.Dense(1)(layers.Dense(6, "tanh")(inputs)))))
 
     def gradients(self, x: Any, y: Any) -> tuple[Any, Gradients]:
         with tf.GradientTape() as tape:
@@ -63,6 +63,20 @@ class Clipped(OwnStep):
 @case(**DATA)
 def clipped_by_the_step():
     return compiled(Clipped())
+
+
+class ClippedRows(Clipped):
+    """Clips the rows of an embedding, some of which occur several times, as TensorFlow gives them."""
+
+    def __init__(self) -> None:
+        inputs = keras.Input((3,), dtype="int32")
+        rows = layers.GlobalAveragePooling1D()(layers.Embedding(5, 4)(inputs))
+        super().__init__(inputs, layers.Dense(1)(rows))
+
+
+@case(data=(np.random.default_rng(6).integers(0, 5, size=(101, 3)), WANTED))
+def clipped_rows_of_an_embedding():
+    return compiled(ClippedRows())
 
 
 class Compiled(OwnStep):
