@@ -1,4 +1,4 @@
-"""Sends rows of tables and ordered sums between workers, and compares the results with sums in NumPy.
+"""Sends rows of tables between workers, and compares the results with sums in NumPy.
 
 Usage: table_rows.py FOLDER COMMUNICATION   as a worker; it writes FOLDER/<index>.json and .npz
 """
@@ -15,9 +15,6 @@ strategy = tfdistr.MultiWorkerMirroredStrategy(communication=COMMUNICATION)
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-
-from tfdistr.collectives.interface import add_pairs  # noqa: E402
-from tfdistr.collectives.sum_tree import SumTree  # noqa: E402
 
 collectives: Any = strategy.collectives
 WORKERS, INDEX = strategy.num_workers, strategy.worker_index
@@ -104,27 +101,7 @@ def check(results: dict[str, Any]) -> dict[str, bool]:
     return {name: np.array_equal(whole(name, got), expected[name]) for name, got in results.items()}
 
 
-def ordered(size: int, kind: str) -> tuple[bool, list[int]]:
-    """Whether a sum over 8 virtual workers has the bits of the tree's sum in NumPy; and what it sent."""
-    tree = SumTree(8, WORKERS)
-
-    def value(leaf: int) -> tf.Tensor:
-        return tf.cast(tf.random.stateless_normal([size], [leaf, size]) * 1000, kind)
-
-    @tf.function(autograph=False)
-    def summed() -> list[tf.Tensor]:
-        nodes = [tree.total(lambda leaf: [value(leaf[0])], add_pairs, node) for node in tree.nodes(INDEX)]
-        return collectives.sum_in_order(tree, nodes)
-
-    before = collectives.traffic
-    [total] = summed()
-    sent = [b - a for a, b in zip(before, collectives.traffic, strict=True)]
-    leaves = [value(leaf).numpy() for leaf in range(8)]
-    expected = tree.total(lambda leaf: leaves[leaf[0]], np.add)
-    return total.numpy().tobytes() == expected.tobytes(), sent
-
-
-found: dict[str, Any] = {"communication": COMMUNICATION}
+found: dict[str, Any] = {}
 arrays: dict[str, np.ndarray] = {}
 for add in (True, False):
     kind = "added" if add else "all rows"
@@ -158,11 +135,6 @@ arrays["rows of worker 0"] = every.values[:40].numpy()
 found["own rows in their place"] = np.array_equal(
     every.values[40 * INDEX : 40 * (INDEX + 1)], rounded.values
 ) and np.array_equal(every.indices[40 * INDEX : 40 * (INDEX + 1)], rounded.indices)
-
-sums = {f"{kind}, {size}": ordered(size, kind) for kind in ("float32", "float64", "bfloat16", "int64")
-        for size in (1000, 60_001)}  # fmt: skip
-found["ordered"] = {name: same for name, (same, _) in sums.items()}
-found["sent ordered"] = [sums[f"float32, {size}"][1] for size in (1000, 60_001)]
 
 np.savez(FOLDER / f"{INDEX}.npz", **arrays)
 (FOLDER / f"{INDEX}.json").write_text(json.dumps(found))
