@@ -238,7 +238,7 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning():
 
 
 GPU = "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory"
-MISSING = "Barrier timed out.\nSome timed out task names:\n/job:chief/replica:0/task:0\n\nThe first: /job:w"
+MISSING = "Barrier timed out.\nSome timed out task names:\n/job:worker/replica:0/task:1\n\nThe first: /job:w"
 
 
 @pytest.mark.parametrize(
@@ -248,13 +248,15 @@ MISSING = "Barrier timed out.\nSome timed out task names:\n/job:chief/replica:0/
         (RuntimeError("no such device\nand more"), "Not all workers of the cluster joined within 5 s.",
          "worker 0 (b:2): no such device"),
         (tf.errors.DeadlineExceededError(None, None, MISSING), "Not all workers of the cluster joined",
-         "worker 0 (b:2): waited for chief 0 (a:1)"),
+         "worker 0 (b:2): waited for worker 1 (c:3)"),
+        (tf.errors.DeadlineExceededError(None, None, "late"), "Not all workers of the cluster joined",
+         "worker 0 (b:2): waited for chief 0 (a:1)"),  # the leader
         *((tf.errors.UnknownError(None, None, f"{text}\nmore"), "Cannot listen on the port of",
            f"worker 0 (b:2): {text}") for text in ("Could not start gRPC server", "Address already in use")),
     ],
 )  # fmt: skip
 def test_errors_of_tensorflow_at_the_start(monkeypatch, error, message, received):
-    monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(chief="a:1", worker=["b:2"])[1].to_json())
+    monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(chief="a:1", worker=["b:2", "c:3"])[1].to_json())
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     told = start_error(error, resolver, 5.0)
     assert told.message.startswith(message)
