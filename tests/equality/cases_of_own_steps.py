@@ -65,20 +65,6 @@ def clipped_by_the_step():
     return compiled(Clipped())
 
 
-class ClippedRows(Clipped):
-    """Clips the rows of an embedding, some of which occur several times, as TensorFlow gives them."""
-
-    def __init__(self) -> None:
-        inputs = keras.Input((3,), dtype="int32")
-        rows = layers.GlobalAveragePooling1D()(layers.Embedding(5, 4)(inputs))
-        super().__init__(inputs, layers.Dense(1)(rows))
-
-
-@case(data=(np.random.default_rng(6).integers(0, 5, size=(101, 3)), WANTED))
-def clipped_rows_of_an_embedding():
-    return compiled(ClippedRows())
-
-
 class Compiled(OwnStep):
     @tf.function
     def train_step(self, data: Any) -> dict[str, Any]:

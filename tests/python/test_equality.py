@@ -40,7 +40,7 @@ def rows_of() -> Callable[[str], dict[tuple[str, str], matrix.Row]]:
     @functools.cache
     def run(communication: str) -> dict[tuple[str, str], matrix.Row]:
         pairs = ON_DEVICES if communication == "mirrored" else ON_WORKERS
-        rows = matrix.run_matrix(pairs, (2,), communication=communication)
+        rows = matrix.run_matrix(pairs, (2,), communication=communication, cases="cases_of_rows")
         return {(row.way, row.case): row for row in rows}
 
     return run

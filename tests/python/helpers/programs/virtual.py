@@ -21,7 +21,7 @@ import tfdistr
 from tfdistr.errors import TfdistrError
 
 sys.path.append(str(Path(__file__).parents[3] / "equality"))
-from cases import CASES
+from cases_of_rows import CASES
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = (X.sum(1) > 0).astype("int32")
