@@ -22,9 +22,9 @@ Gradients = Sequence[Any]
 class OwnStep(keras.Model):
     """The step of a guide; subclasses change its gradients."""
 
-    def __init__(self) -> None:
+    def __init__(self, *ends: Any) -> None:
         inputs = keras.Input((8,))
-        super().__init__(inputs, layers.Dense(1)(layers.Dense(6, "tanh")(inputs)))
+        super().__init__(*(ends or (inputs, layers.Dense(1)(layers.Dense(6, "tanh")(inputs)))))
 
     def gradients(self, x: Any, y: Any) -> tuple[Any, Gradients]:
         with tf.GradientTape() as tape:

@@ -1,9 +1,11 @@
-"""N workers give what one worker gives, in some cases of `make equality`."""
+"""N workers or devices give what one gives, in some cases of `make equality`."""
 
+import functools
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable
 
 import pytest
 from paths import ROOT
@@ -20,23 +22,38 @@ from said import NOTE, Said, listening  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
 
-# On two workers. `make equality` has all cases on two and three, with COMMUNICATION=mirrored on devices.
+# On two workers; `make equality` has all cases on two and three. And on two devices of one process.
 ON_WORKERS = [
     ("drop-in", "masked_tokens"), ("drop-in", "last_batch_smaller_than_workers"),
     ("distributed_fit", "custom_train_step"), ("drop-in", "pearson_correlation"),
     ("drop-in", "gradients_kept_in_variables"),
 ]  # fmt: skip
+ON_DEVICES = [
+    ("distributed_fit", "sequential"), ("drop-in", "sequential"), ("drop-in", "clipped_by_the_step"),
+    ("drop-in", "clipped_rows_of_an_embedding"), ("drop-in", "gradients_of_an_own_function"),
+    ("drop-in", "private_gradients"), ("drop-in", "vector_loss_over_synchronized_norm"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[tuple[str, str], matrix.Row]:
-    return {(row.way, row.case): row for row in matrix.run_matrix(ON_WORKERS, (2,))}
+def rows_of() -> Callable[[str], dict[tuple[str, str], matrix.Row]]:
+    @functools.cache
+    def run(communication: str) -> dict[tuple[str, str], matrix.Row]:
+        pairs = ON_DEVICES if communication == "mirrored" else ON_WORKERS
+        rows = matrix.run_matrix(pairs, (2,), communication=communication, cases="cases_of_rows")
+        return {(row.way, row.case): row for row in rows}
+
+    return run
 
 
-@pytest.mark.skipif(bool(os.environ.get("SLOW")), reason="make test-all has all cases")
-@pytest.mark.parametrize(("way", "case"), ON_WORKERS)
-def test_workers_equal_one_worker(rows, way, case):
-    row = rows[way, case]
+@pytest.mark.parametrize(
+    ("communication", "way", "case"),
+    [*(("auto", *pair) for pair in ON_WORKERS), *(("mirrored", *pair) for pair in ON_DEVICES)],
+)
+def test_workers_and_devices_equal_one(rows_of, communication, way, case):
+    if communication == "auto" and os.environ.get("SLOW"):
+        pytest.skip("make test-all has all cases")
+    row = rows_of(communication)[way, case]
     assert row.well, row.failure.details if row.failure else matrix.table([row])
     assert row.differences.keys() == {"weights", "history", "evaluate", "predict"}
 

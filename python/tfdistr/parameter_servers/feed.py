@@ -21,7 +21,6 @@ import tensorflow as tf
 from tfdistr.data.order.shard import take_rows
 from tfdistr.data.pipeline.index_batches import Batches
 from tfdistr.data.pipeline.worker_data import WorkerData, make_data
-from tfdistr.data.source import Source
 from tfdistr.errors import ArgumentError
 from tfdistr.tf_internals.remote_calls import call, offer
 from tfdistr.training.job import Job
@@ -40,10 +39,9 @@ _HAS, _LOAD, _BATCH = "tfdistr/has_job", "tfdistr/load_job", "tfdistr/batch"
 
 def look_at(job: Job, kind: int) -> WorkerData:
     """Return the data of the job on the chief, with a known number of steps."""
-    source, steps = _source(job, kind)
     # For several workers, ``make_data`` counts the examples if that is necessary.
-    context = job.context(training=kind == TRAINING, num_workers=2)
-    return make_data(source, context, steps, name=_NAMES[kind], form=job.form)
+    steps = job.steps_per_epoch if kind == TRAINING else job.validation_steps
+    return _data(job, kind, steps, num_workers=2)
 
 
 def describe_job(job: Job, run_dir: Path | None, steps: list[int | None]) -> bytes:
@@ -176,34 +174,27 @@ class _StepOrder:
 
     def batch(self, step: int, shares: int, share: int) -> tuple[int, Any]:
         if self._iterator is None or step < self._next - 1:
-            self._iterator, self._next = iter(self._data(step).dataset), step
+            data = _data(self._job, self._kind, self._steps, step)
+            self._iterator, self._next = iter(data.dataset), step
         while self._next <= step:
             self._last = next(self._iterator)
             self._next += 1
         rows = _rows(self._last)
         return rows, self._last if shares == 1 else take_rows(self._last, shares, share)
 
-    def _data(self, start: int) -> WorkerData:
-        source, _ = _source(self._job, self._kind)
-        context = self._job.context(training=self._kind == TRAINING)
-        return make_data(source, context, self._steps, start, name=_NAMES[self._kind], form=self._job.form)
-
-
-_NAMES = {TRAINING: "x", VALIDATION: "validation_data"}
-
 
 def _reader(job: Job, kind: int, steps: int | None) -> _ByIndex | _StepOrder:
-    source, _ = _source(job, kind)
-    context = job.context(training=kind == TRAINING)
-    data = make_data(source, context, steps, name=_NAMES[kind], form=job.form)
-    return _ByIndex(data.arrays) if data.arrays else _StepOrder(job, kind, steps)
+    arrays = _data(job, kind, steps).arrays
+    return _ByIndex(arrays) if arrays else _StepOrder(job, kind, steps)
 
 
-def _source(job: Job, kind: int) -> tuple[Source, int | None]:
-    source = job.data if kind == TRAINING else job.validation
+def _data(job: Job, kind: int, steps: int | None, start: int = 0, *, num_workers: int = 1) -> WorkerData:
+    training = kind == TRAINING
+    source, name = (job.data, "x") if training else (job.validation, "validation_data")
     assert source is not None
     assert not isinstance(source, FunctionByName)  # the launcher has refused it
-    return source, job.steps_per_epoch if kind == TRAINING else job.validation_steps
+    context = job.context(training=training, num_workers=num_workers)
+    return make_data(source, context, steps, start, name=name, form=job.form)
 
 
 def _no_model() -> None:

@@ -29,8 +29,6 @@ _MASKED = (
     "A loss of the model has a mask, or is a mean over weights: each worker divides by its own entries, and "
     "its gradient weighs as its rows do, so the result is not quite that of one worker."
 )
-# Seeds of the random numbers of the shares are this far apart.
-_BETWEEN_SEEDS = 1_000_003
 
 
 class StepOutcome(NamedTuple):
@@ -78,8 +76,8 @@ class GradientStep:
         data = at_least_one(batch.data, tf.cast(batch.rows, tf.int32))
         data = self._weigh(data) if self._weigh else data
         strategy = self._model.distribute_strategy
-        seeds = {id(g.state): _offset(g.state, offset) for g in tf_internals.seed_generators(self._model)}
-        states = [g.state for g in tf_internals.seed_generators(self._model)]
+        states = [generator.state for generator in tf_internals.seed_generators(self._model)]
+        seeds = {id(state): tf_internals.seed_offset(offset, state.dtype) for state in states}
         start = [(v, tf.zeros(v.shape, v.dtype)) for v in self._model.metrics_variables]
         start += [(state, state.value + seeds[id(state)]) for state in states]
         # Keras looks for these in the scope alone. They are not copied: the tape watches the variables.
@@ -152,16 +150,13 @@ def _caught(optimizer: Any, gradients: list[list[tuple[Any, Any]]]) -> Iterator[
     """Record gradients within the context instead of applying them."""
 
     def note(grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        known = optimizer._trainable_variables
-        variables = list(known if trainable_variables is None else trainable_variables)
+        variables = trainable_variables
+        if variables is None:
+            variables = tf_internals.trained_variables(optimizer)
         gradients.append([(g, v) for g, v in zip(grads, variables, strict=True) if g is not None])
 
     with overridden(optimizer, "apply", note):
         yield
-
-
-def _offset(state: keras.Variable, offset: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.stack([offset * _BETWEEN_SEEDS, tf.zeros_like(offset)]), state.dtype)
 
 
 def _of_present(value: object, rows: tf.Tensor) -> tf.Tensor:

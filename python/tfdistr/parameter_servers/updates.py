@@ -16,7 +16,7 @@ from tfdistr.parameter_servers.dispatch import Dispatcher, Packed, Packing
 from tfdistr.parameter_servers.feed import WorkerBatch
 from tfdistr.parameter_servers.gradients import GradientStep, StepOutcome
 from tfdistr.strategies.exact.exchange import scale
-from tfdistr.tf_internals import overridden
+from tfdistr.tf_internals import apply_sums, overridden, with_inner_optimizers
 from tfdistr.training.reporter import OnEvent
 
 
@@ -252,16 +252,14 @@ class Together:
 def apply_gradients(model: keras.Model, gradients: list[tf.Tensor], variables: list[keras.Variable]) -> None:
     """Apply gradients on the servers of the variables, so that workers may do so at the same time."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # inside a LossScaleOptimizer
+    counters = [each.iterations for each in with_inner_optimizers(optimizer)]
     with contextlib.ExitStack() as stack:
-        for counter in {id(c.iterations): c.iterations for c in (optimizer, inner)}.values():
+        for counter in {id(counter): counter for counter in counters}.values():
             # Keras reads, adds and writes: of two simultaneous updates one would be lost.
             stack.enter_context(overridden(counter, "assign_add", counter.value.assign_add))
-        # There is no other replica for an all-reduce.
-        stack.enter_context(overridden(inner, "_all_reduce_sum_gradients", lambda pairs: pairs))
         stack.enter_context(strategy.scope())
         stack.enter_context(tf.distribute.ReplicaContext(strategy, replica_id_in_sync_group=0))
-        optimizer.apply(gradients, variables)
+        apply_sums(optimizer, optimizer.apply, gradients, variables)  # there is no other replica
 
 
 def _sum(parts: list[Any]) -> Any:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.errors import ClusterConfigError, ClusterStartError
 from tfdistr.rendezvous.config import ClusterConfig, Task, bypass_proxy, cluster_from_env
-from tfdistr.servers.server_task import SERVERS, STOP, THREADS, answers, check_servers
+from tfdistr.servers.server_task import STOP, THREADS, answers, check_servers, servers_of
 from tfdistr.tf_internals.remote_calls import call, forget_servers, keep_forever
 from tfdistr.utils import at_exit
 
@@ -32,14 +32,8 @@ def join_servers(
             received=f"the task {config.task} in TF_CONFIG",
             fix="Run `tfdistr server` in the processes of workers and parameter servers.",
         )
-    wait_for_servers(config, start_timeout)
-    if not tf_internals.context_initialized():
-        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({job: list(addresses) for job, addresses in config.jobs.items()}),
-        task_type="chief",
-        task_id=0,
-        rpc_layer="grpc",
+        running_servers(config, start_timeout), task_type="chief", task_id=0, rpc_layer="grpc"
     )
     strategy = tf.distribute.experimental.ParameterServerStrategy(resolver)
     prepare_dismissal()
@@ -114,13 +108,11 @@ def _dismiss(task: Task, address: str, until: float) -> None:
         time.sleep(_POLL_INTERVAL)
 
 
-def servers_of(config: ClusterConfig) -> list[Task]:
-    """Return the workers and the parameter servers of a cluster."""
-    return [Task(job, index) for job in SERVERS for index in range(len(config.jobs.get(job, ())))]
+def running_servers(config: ClusterConfig, timeout: float) -> tf.train.ClusterSpec:
+    """Wait until every server listens, and return the cluster, before this process connects to it.
 
-
-def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
-    """Wait until every server listens: TensorFlow would wait forever, and name no server."""
+    TensorFlow would wait forever, and name no server.
+    """
     addresses = {task: config.jobs[task.type][task.index] for task in servers_of(config)}
     bypass_proxy(addresses.values())
     until = time.monotonic() + timeout
@@ -137,3 +129,6 @@ def wait_for_servers(config: ClusterConfig, timeout: float) -> None:
             )
         if addresses:
             time.sleep(_POLL_INTERVAL)
+    if not tf_internals.context_initialized():
+        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    return tf.train.ClusterSpec(dict(config.jobs))

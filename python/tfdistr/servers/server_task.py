@@ -103,6 +103,11 @@ def check_servers(config: ClusterConfig, needed: Sequence[str] = ("chief", *SERV
         )
 
 
+def servers_of(config: ClusterConfig) -> list[Task]:
+    """Return the workers and the parameter servers of a cluster."""
+    return [Task(job, index) for job in SERVERS for index in range(len(config.jobs.get(job, ())))]
+
+
 def _start(config: ClusterConfig, told: threading.Event, offer_more: Callable[[int], object] | None) -> None:
     import numpy as np
     import tensorflow as tf
@@ -122,7 +127,7 @@ def _start(config: ClusterConfig, told: threading.Event, offer_more: Callable[[i
     devices = {"GPU": 0} if config.task.type == "ps" else {}
     try:
         tf.distribute.Server(
-            {job: list(addresses) for job, addresses in config.jobs.items()},
+            dict(config.jobs),
             job_name=config.task.type,
             task_index=config.task.index,
             protocol="grpc",
@@ -184,8 +189,6 @@ _TITLES = {"ps": "parameter server ps", "worker": "worker"}
 def lost_server(error: BaseException, config: ClusterConfig, job: str = "ps") -> WorkerFailedError | None:
     """Return the error that names the lost server of ``job``, if ``error`` is about one."""
     import tensorflow as tf
-
-    from tfdistr.servers.chief import servers_of
 
     if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,9 +11,6 @@ from tfdistr.errors import ArgumentError
 from tfdistr.strategies.rank import rank_of_process
 from tfdistr.utils.arguments import check_int
 from tfdistr.utils.describe import ValueOfR, describe
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 
 def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None = None) -> Any:
@@ -41,8 +38,6 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
         >>> batches = tfdistr.distribute(dataset.shuffle(1000, seed=1).batch(64), strategy)
         >>> losses = [strategy.run(train_step, args=(batch,)) for batch in batches]
     """
-    import tensorflow as tf
-
     if not isinstance(dataset, tf.data.Dataset):
         raise ArgumentError(
             "`dataset` must be a tf.data.Dataset.",
@@ -62,8 +57,6 @@ def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None
 
 def _current_strategy() -> tf.distribute.Strategy:
     """Return the strategy of the current scope. Without a scope, one worker gets TensorFlow's default."""
-    import tensorflow as tf
-
     known = rank_of_process()
     if known.num_workers > 1 and not tf.distribute.has_strategy():
         raise ArgumentError(

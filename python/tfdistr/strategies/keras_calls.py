@@ -155,8 +155,7 @@ class KerasCalls:
         """Give dropout and noise different random numbers on each worker; the chief's equal one worker's."""
         for generator in tf_internals.seed_generators(model):
             state = self._extended.local_variable(generator.state.value)
-            offset = tf.constant([self._extended.worker_index * tf_internals.BETWEEN_SEEDS, 0], state.dtype)
-            state.assign_add(offset)
+            state.assign_add(tf_internals.seed_offset(self._extended.worker_index, state.dtype))
 
     def _save_on_chief(self, model: keras.Model) -> None:
         for name in _SAVERS:

@@ -20,8 +20,7 @@ from tfdistr import tf_internals
 from tfdistr.data.pipeline.worker_data import WorkerData
 from tfdistr.errors import ArgumentError
 from tfdistr.rendezvous.config import ClusterConfig, cluster_from_env
-from tfdistr.servers.chief import dismiss_servers, prepare_dismissal, wait_for_servers
-from tfdistr.servers.server_task import THREADS
+from tfdistr.servers.chief import dismiss_servers, prepare_dismissal, running_servers
 from tfdistr.strategies.build import build
 from tfdistr.strategies.layer_placement import (
     Placement,
@@ -199,15 +198,8 @@ class ModelParallelStrategy(OneProcessStrategy, tf.distribute.OneDeviceStrategy)
 
 
 def _join(config: ClusterConfig, start_timeout: float) -> None:
-    wait_for_servers(config, start_timeout)
-    if not tf_internals.context_initialized():
-        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
-    tf.config.experimental_connect_to_cluster(
-        tf.train.ClusterSpec({job: list(addresses) for job, addresses in config.jobs.items()}),
-        job_name="chief",
-        task_index=0,
-        protocol="grpc",
-    )
+    cluster = running_servers(config, start_timeout)
+    tf.config.experimental_connect_to_cluster(cluster, job_name="chief", task_index=0, protocol="grpc")
     prepare_dismissal()
 
 

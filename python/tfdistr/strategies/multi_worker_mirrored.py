@@ -146,7 +146,8 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
         self._logs: list[weakref.ref[tf.Tensor]] = []
         self._make_replica(joined, exchange, start_timeout)
         extended = self.extended
-        self._communication = self._choose(exchange.communication, until, in_order=count is not None)
+        #: The backend of the gradients: "mpi", "ring" or "nccl"; "none" for one worker.
+        self.communication = self._choose(exchange.communication, until, in_order=count is not None)
         if count is not None:
             check_virtual_workers(count, workers=extended.num_workers, devices=len(extended.worker_devices))
             extended.virtual = VirtualWorkers(extended, count)
@@ -211,11 +212,6 @@ class MultiWorkerMirroredStrategy(tf.distribute.MultiWorkerMirroredStrategy):  #
             collectives.report_failure(report(self.worker_index, error))
             raise
         return backend
-
-    @property
-    def communication(self) -> str:
-        """Return the backend of the gradients: "mpi", "ring" or "nccl"; "none" for one worker."""
-        return self._communication
 
     @property
     def virtual_workers(self) -> int | None:

@@ -133,6 +133,7 @@ from tfdistr.tf_internals.pipelines import (
     makes_batches,
     map_function,
     node_inputs,
+    node_lists,
     node_name,
     nodes_after,
     python_ops,
@@ -165,13 +166,13 @@ from tfdistr.tf_internals.runtime import (
     wait_at_barrier,
 )
 from tfdistr.tf_internals.strategy import (
-    BETWEEN_SEEDS,
     MirroredExtended,
     MultiWorkerExtended,
     OneDeviceExtended,
     ShareScope,
     is_seed,
     logs_are_metrics,
+    seed_offset,
     tape_is_active,
 )
 

@@ -51,13 +51,13 @@ def keras_call() -> KerasCall | None:
 
     Keras does not tell a strategy which model and which callbacks it will use.
     """
-    frame = _innermost(_CALLS)
+    frame = innermost(_CALLS)
     return frame and KerasCall(_CALLS[frame.f_code], frame.f_locals["self"], frame.f_locals)
 
 
-def _innermost(codes: Container[CodeType]) -> FrameType | None:
-    """Return the innermost frame on this thread's stack that runs one of the ``codes``."""
-    frame = inspect.currentframe()
+def innermost(codes: Container[CodeType], frame: FrameType | None = None) -> FrameType | None:
+    """Return the innermost frame, on this thread's stack or from ``frame`` up, that runs one of the codes."""
+    frame = frame or inspect.currentframe()
     while frame is not None and frame.f_code not in codes:
         frame = frame.f_back
     return frame
@@ -72,7 +72,7 @@ def on_end_of_data(tell: Callable[[int, int | None], None]) -> None:
     An attribute of Keras's iterator object hides ``EpochIterator._interrupted_warning``. Keras calls it in
     each epoch, and also at the end of data of an unknown size, all of which was wanted.
     """
-    frame = _innermost([_READER])
+    frame = innermost([_READER])
     if frame is None:  # the user has distributed the data
         return
     reader = frame.f_locals["self"]
@@ -100,7 +100,7 @@ _BUILD = inspect.unwrap(keras.Model._maybe_symbolic_build).__code__
 
 def keras_builds_model() -> bool:
     """Return whether Keras is currently building the model from the shapes of a first batch."""
-    return _innermost([_BUILD]) is not None
+    return innermost([_BUILD]) is not None
 
 
 def keras_is_symbolic() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr.tf_internals.keras_loop import all_layers
+from tfdistr.tf_internals.keras_loop import all_layers, innermost
 from tfdistr.tf_internals.keras_step import overridden
 from tfdistr.tf_internals.runtime import device_of
 
@@ -169,11 +168,8 @@ _BY_ITSELF = (keras.Optimizer._all_reduce_sum_gradients.__code__, keras.Optimize
 
 def optimizer_at_work(error: BaseException | None = None) -> keras.optimizers.Optimizer | None:
     """Return the optimizer on the stack of this thread, or of an error, that sums its gradients by itself."""
-    frame = inspect.currentframe()
-    for raised, _ in traceback.walk_tb(error.__traceback__ if error else None):
-        frame = raised
-    while frame is not None and frame.f_code not in _BY_ITSELF:
-        frame = frame.f_back
+    raised = [frame for frame, _ in traceback.walk_tb(error.__traceback__)] if error else []
+    frame = innermost(_BY_ITSELF, raised[-1] if raised else None)
     return None if frame is None else frame.f_locals["self"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdistr.tf_internals.keras_loop import given_metrics
+from tfdistr.tf_internals.keras_loop import given_metrics, innermost
 from tfdistr.tf_internals.keras_optimizers import optimizers_of
 from tfdistr.tf_internals.keras_step import overridden
 
@@ -32,9 +32,7 @@ def compiling() -> tuple[keras.Model, str | None] | None:
 
     Keras has no hook for a call of ``compile()``.
     """
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not _COMPILE:
-        frame = frame.f_back
+    frame = innermost([_COMPILE])
     if frame is None:
         return None
     model, caller = frame.f_locals["self"], frame.f_back

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import options as _options
 
 from tfdistr.tf_internals.pipelines import (
     deserialized_dataset,
+    graph_of,
+    node_lists,
     node_name,
     python_ops,
     walk_pipeline,
@@ -42,7 +43,7 @@ def order_seeds(dataset: tf.data.Dataset) -> list[tuple[int, int]]:
     """Return the seeds of a pipeline that determine the order of its elements."""
     found = [_own_seeds(node) for node in walk_pipeline(dataset)]
     for graph in _functions_of(dataset):
-        nodes = [node for body in _bodies(graph) for node in body if node.op == "RandomShuffle"]
+        nodes = [node for body in node_lists(graph) for node in body if node.op == "RandomShuffle"]
         found += [(int(node.attr["seed"].i), int(node.attr["seed2"].i)) for node in nodes]
     return [seeds for seeds in found if seeds is not None]
 
@@ -68,7 +69,7 @@ def _functions_of(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 def rewritten(dataset: tf.data.Dataset, seed: int | None = None, suffix: str = "") -> tf.data.Dataset:
     """Return a pipeline whose random parts without a seed have seeds, which ``seed`` determines."""
-    graph = _graph_of(dataset)
+    graph = graph_of(dataset)
     _new_seed_generators(graph)
     if seed is not None:
         for number, (nodes, node, consts) in enumerate(_unseeded(graph)):
@@ -100,7 +101,7 @@ def first_elements(dataset: tf.data.Dataset, count: int) -> list[Any]:
     """
     if python_ops(dataset):
         return []
-    graph = _graph_of(dataset)
+    graph = graph_of(dataset)
     _new_seed_generators(graph)
     for nodes, node, name in _caches(graph):
         if not tf.io.gfile.exists(_text_of(name) + b".index"):  # it is not complete
@@ -118,24 +119,10 @@ def _new_seed_generators(graph: Any) -> None:
             node.CopyFrom(type(node)(name=node.name, op="DummySeedGenerator"))
 
 
-def _graph_of(dataset: tf.data.Dataset) -> Any:
-    ignore = _options.ExternalStatePolicy.IGNORE
-    return tf.compat.v1.GraphDef.FromString(
-        dataset._as_serialized_graph(external_state_policy=ignore).numpy()
-    )
-
-
-def _bodies(graph: Any) -> Iterator[Any]:
-    """Yield the lists of nodes of a graph and of its functions, in an order that all processes share."""
-    yield graph.node
-    for function in graph.library.function:
-        yield function.node_def
-
-
 def _unseeded(graph: object) -> list[tuple[Any, Any, list[Any]]]:
     """Return the nodes without a seed: each with the list that has it, and the constants of its seeds."""
     found = []
-    for nodes in _bodies(graph):
+    for nodes in node_lists(graph):
         by_name = {node.name: node for node in nodes}
         for node in list(nodes):
             at = _SEEDS_AT.get(node.op)
@@ -150,7 +137,7 @@ def _unseeded(graph: object) -> list[tuple[Any, Any, list[Any]]]:
 def _caches(graph: object) -> list[tuple[Any, Any, Any]]:
     """Return the nodes that cache in files: each with the list that has it, and the constant of the name."""
     found = []
-    for nodes in _bodies(graph):
+    for nodes in node_lists(graph):
         by_name = {node.name: node for node in nodes}
         for node in list(nodes):
             name = _const(by_name, node.input[1]) if node.op in _CACHES else None

@@ -32,6 +32,24 @@ def walk_pipeline(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
         yield from walk_pipeline(source)
 
 
+def graph_of(dataset: tf.data.Dataset) -> Any:
+    """Return the graph of a pipeline, also if it uses a state (``Dataset._as_serialized_graph``)."""
+    ignore = _options.ExternalStatePolicy.IGNORE
+    return tf.compat.v1.GraphDef.FromString(
+        dataset._as_serialized_graph(external_state_policy=ignore).numpy()
+    )
+
+
+def node_lists(graph: Any) -> list[Any]:
+    """Return the nodes of a graph, and of each of its functions, in an order that all processes share."""
+    return [graph.node, *(function.node_def for function in graph.library.function)]
+
+
+def operations_in(graph: Any) -> set[str]:
+    """Return the types of the operations of a graph and of its functions."""
+    return {node.op for nodes in node_lists(graph) for node in nodes}
+
+
 def source_files(dataset: tf.data.Dataset) -> int:
     """Count the files that the pipeline reads; 0 if it reads none.
 
@@ -52,7 +70,9 @@ def source_files(dataset: tf.data.Dataset) -> int:
             names += _file_names(node)
         function = getattr(node, "_map_func", None)
         if function is not None:
-            reads_in_function = reads_in_function or _reads_files(function.function.graph.as_graph_def())
+            reads_in_function = reads_in_function or bool(
+                _READER_OPS & operations_in(function.function.graph.as_graph_def())
+            )
     return files + (names if reads_in_function else 0)
 
 
@@ -60,11 +80,6 @@ def _file_names(source: tf.data.Dataset) -> int:
     tensors = getattr(source, "_tensors", None) or []
     strings = [t for t in tensors if t.dtype == tf.string and t.shape.rank == 1]
     return int(strings[0].shape[0] or 0) if strings else 0
-
-
-def _reads_files(graph: Any) -> bool:
-    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-    return any(node.op in _READER_OPS for node in nodes)
 
 
 def global_seed() -> int | None:
@@ -98,12 +113,9 @@ _PYTHON_OPS = {
 
 def python_ops(dataset: tf.data.Dataset) -> list[str]:
     """Return the TensorFlow functions that call Python code in a pipeline."""
-    graph = dataset._as_serialized_graph(external_state_policy=_options.ExternalStatePolicy.IGNORE).numpy()
-    found = tf.compat.v1.GraphDef.FromString(graph)
-    nodes = [*found.node, *(node for function in found.library.function for node in function.node_def)]
-    found_names = {_PYTHON_OPS[node.op] for node in nodes if node.op in _PYTHON_OPS}
+    found = {_PYTHON_OPS[op] for op in operations_in(graph_of(dataset)) & _PYTHON_OPS.keys()}
     # A generator is made of calls of numpy_function().
-    return ["from_generator"] if "from_generator" in found_names else sorted(found_names)
+    return ["from_generator"] if "from_generator" in found else sorted(found)
 
 
 class StatefulPipeline(Exception):
@@ -182,8 +194,7 @@ def map_function(dataset: tf.data.Dataset) -> Callable[[Any], object] | None:
         return None
     graph = wrapper.function.graph.as_graph_def()
     functions = {function.signature.name for function in graph.library.function}
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    for op in {node.op for node in nodes} - _HARMLESS_OPS - functions:
+    for op in operations_in(graph) - _HARMLESS_OPS - functions:
         known = _op_defs.get(op)
         if known is None or known.is_stateful:
             return None

@@ -20,6 +20,7 @@ from tensorflow.python.ops import control_flow_util_v2
 from tensorflow.python.util import _pywrap_util_port
 
 from tfdistr.tf_internals.keras_step import overridden
+from tfdistr.tf_internals.pipelines import operations_in
 
 # The oneDNN pass replaces these only after their forward operations (TensorFlow's mkl_layout_pass.cc).
 _DEPEND_ON_ORDER = {"MaxPoolGrad", "LRNGrad"}
@@ -45,10 +46,8 @@ def loop_of(step: Any) -> Iterator[None]:
 
     (``tf.while_loop`` reads ``_DISABLE_LOWER_USING_SWITCH_MERGE`` and has no argument for it.)
     """
-    graph = step.graph.as_graph_def()
-    nodes = [graph.node, *(function.node_def for function in graph.library.function)]
     with contextlib.ExitStack() as stack:
-        if _DEPEND_ON_ORDER & {node.op for some in nodes for node in some}:
+        if _DEPEND_ON_ORDER & operations_in(step.graph.as_graph_def()):
             flag = "_DISABLE_LOWER_USING_SWITCH_MERGE"
             stack.enter_context(overridden(control_flow_util_v2, flag, True))
         yield

@@ -15,6 +15,7 @@ from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import record as _record
 
+from tfdistr.tf_internals.keras_loop import innermost
 from tfdistr.tf_internals.keras_scope import auto_means_gpus
 
 
@@ -54,16 +55,9 @@ class _KerasVariables:
 
     def _create_variable(self, next_creator: object, **kwargs: object) -> object:
         summed = kwargs.get("aggregation") == tf.VariableAggregation.SUM and not kwargs.get("trainable")
-        if not _KERAS_SAYS_WHEN and summed and _is_running(_INITIALIZE):
+        if not _KERAS_SAYS_WHEN and summed and innermost([_INITIALIZE]):
             kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
         return give_numbers(super()._create_variable(next_creator, **kwargs))  # type: ignore[misc]
-
-
-def _is_running(code: object) -> bool:
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None
 
 
 class OneDeviceExtended(_one_device.OneDeviceExtended):  # type: ignore[misc]
@@ -100,8 +94,8 @@ class MirroredExtended(_ReportsReplicas, _KerasVariables, _mirrored.MirroredExte
 class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.CollectiveAllReduceExtended):  # type: ignore[misc]
     """TensorFlow's object behind ``MultiWorkerMirroredStrategy``. Its hooks have public names here.
 
-    ``on_replicas``, ``on_reduce``, ``on_batch_reduce``, ``on_replica_reduce``, ``on_gather`` and
-    ``on_dataset`` do the same as the stock strategy. A subclass overrides them.
+    They do the same as the stock strategy. A subclass overrides them: how to run a function on the local
+    replicas, to reduce values outside of a replica or in one, to gather values, and to split a dataset.
     """
 
     def join(self, num_workers: int, index: int) -> None:
@@ -137,29 +131,12 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
             self.strategy, replica_id_in_sync_group=self._get_replica_id_in_sync_group(0)
         )
 
-    def on_replicas(self, fn: Callable[..., object], args: object, kwargs: object) -> object:
-        """Run a function on every local replica."""
-        return super()._call_for_each_replica(fn, args, kwargs)
-
-    def on_reduce(self, op: object, value: object, destinations: object, options: object) -> object:
-        """Reduce a value, outside of a replica."""
-        return super()._reduce_to(op, value, destinations, options)
-
-    def on_batch_reduce(self, op: object, pairs: object, options: object) -> object:
-        """Reduce values of the replicas. Each value has a destination."""
-        return super()._batch_reduce_to(op, pairs, options)
-
-    def on_replica_reduce(self, op: object, value: object, options: object) -> object:
-        """Reduce a nested value, inside a replica."""
-        return super()._replica_ctx_all_reduce(op, value, options)
-
-    def on_gather(self, value: object, destinations: object, axis: int, options: object) -> object:
-        """Concatenate the values of all replicas."""
-        return super()._gather_to_implementation(value, destinations, axis, options)
-
-    def on_dataset(self, dataset: tf.data.Dataset, options: object) -> object:
-        """Split a dataset over the workers."""
-        return super()._experimental_distribute_dataset(dataset, options)
+    on_replicas = _multi_worker.CollectiveAllReduceExtended._call_for_each_replica
+    on_reduce = _multi_worker.CollectiveAllReduceExtended._reduce_to
+    on_batch_reduce = _multi_worker.CollectiveAllReduceExtended._batch_reduce_to
+    on_replica_reduce = _multi_worker.CollectiveAllReduceExtended._replica_ctx_all_reduce
+    on_gather = _multi_worker.CollectiveAllReduceExtended._gather_to_implementation
+    on_dataset = _multi_worker.CollectiveAllReduceExtended._experimental_distribute_dataset
 
     def on_initial_value(self, value: tf.Tensor, name: str | None) -> tf.Tensor:
         """Return the initial value of a variable on this worker, before the chief's value replaces it."""
@@ -206,8 +183,14 @@ class MultiWorkerExtended(_ReportsReplicas, _KerasVariables, _multi_worker.Colle
         return self.on_dataset(dataset, options)
 
 
-#: The distance of the seeds of two workers: a prime that no user is likely to add to a seed.
-BETWEEN_SEEDS = 1_000_003
+# The distance of the seeds of two workers: a prime that no user is likely to add to a seed.
+_BETWEEN_SEEDS = 1_000_003
+
+
+def seed_offset(worker: object, dtype: tf.DType | str) -> tf.Tensor:
+    """Return what a worker, or a virtual worker, adds to the state of a random number generator."""
+    distance = tf.cast(worker, dtype) * tf.constant(_BETWEEN_SEEDS, dtype)
+    return tf.stack([distance, tf.zeros_like(distance)])
 
 
 class ShareScope(keras.StatelessScope):  # type: ignore[misc]
@@ -278,8 +261,7 @@ class ShareScope(keras.StatelessScope):  # type: ignore[misc]
         if variable.aggregation == "sum" and id(variable) not in self._common:
             return tf.zeros(variable.shape, variable.dtype)
         if is_seed(variable):
-            distance = tf.cast(self._virtual_worker, value.dtype) * tf.cast(BETWEEN_SEEDS, value.dtype)
-            return tf.convert_to_tensor(value) + tf.stack([distance, tf.zeros_like(distance)])
+            return tf.convert_to_tensor(value) + seed_offset(self._virtual_worker, value.dtype)
         return value
 
 

@@ -12,7 +12,7 @@ from clusters import PROGRAMS, run_cluster
 
 pytestmark = pytest.mark.timeout(300)
 
-NUMBERS = 600_003
+NUMBERS = 600_002
 
 
 def found(folder: Path, workers: int) -> list[dict[str, Any]]:

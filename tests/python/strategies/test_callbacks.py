@@ -1,8 +1,10 @@
-"""Callbacks of a job: their files are written once and are whole, and TensorBoard can show its own."""
+"""Callbacks of a job that write: the chief writes their files once, and whole."""
 
 import csv
-from types import SimpleNamespace
+from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -11,61 +13,41 @@ import tfdistr
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    """A job on two workers with callbacks that write, what it printed, and the folder that they wrote to."""
-    path = tmp_path_factory.mktemp("job")
-    folder = str(path)
+def model() -> keras.Model:
+    norm = keras.layers.BatchNormalization(name="norm")
+    made = keras.Sequential([keras.layers.Flatten(), norm, keras.layers.Dense(10, activation="softmax")])
+    made.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return made
 
-    def model():
-        import keras
 
-        norm = keras.layers.BatchNormalization(name="norm")
-        model = keras.Sequential([keras.layers.Flatten(), norm, keras.layers.Dense(10, activation="softmax")])
-        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-        return model
+class Touches(keras.callbacks.Callback):
+    """Makes a file for each worker that calls it."""
 
-    def callbacks():
-        import pathlib
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
 
-        import keras
-        import tensorflow as tf
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        Path(f"{self.file}-{tfdistr.worker_index()}").touch()
 
-        import tfdistr
 
-        index = tf.distribute.get_strategy().worker_index
-
-        def touch(name):
-            pathlib.Path(f"{folder}/{name}-{index}").touch()
-
-        everywhere = keras.callbacks.LambdaCallback(on_train_end=lambda logs: touch("called"))
-        marked = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: touch("marked"))
-        return [
-            keras.callbacks.ModelCheckpoint(f"{folder}/model.keras"),
-            keras.callbacks.CSVLogger(f"{folder}/log.csv"),
-            keras.callbacks.TensorBoard(f"{folder}/board", histogram_freq=1, update_freq=2),
-            tfdistr.chief_only(marked),
-            everywhere,
-        ]
-
+def test_the_chief_writes_once_and_its_checkpoint_is_whole(tmp_path):
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(f"{tmp_path}/model.keras"),
+        keras.callbacks.CSVLogger(f"{tmp_path}/log.csv"),
+        keras.callbacks.TensorBoard(f"{tmp_path}/board", histogram_freq=1, update_freq=2),
+        tfdistr.chief_only(Touches(tmp_path / "marked")),
+        Touches(tmp_path / "called"),
+    ]
     digits = tfdistr.load_dataset("digits", "test")
     fit = tfdistr.distributed_fit(
         model, digits, validation_data=digits, cluster=tfdistr.local_cluster(2), epochs=2, seed=1,
         callbacks=callbacks, verbose=0,
     )  # fmt: skip
-    return SimpleNamespace(fit=fit, path=path)
-
-
-def test_the_chief_writes_once(job):
-    names = sorted(path.name for path in job.path.iterdir())
+    names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["board", "called-0", "called-1", "log.csv", "marked-0", "model.keras"]
-    with (job.path / "log.csv").open() as file:
-        assert [float(row["loss"]) for row in csv.DictReader(file)] == job.fit.history["loss"]
-
-
-def test_a_checkpoint_of_the_chief_is_whole(job):
-    import keras
-
-    saved = keras.models.load_model(job.path / "model.keras")
-    for mine, theirs in zip(job.fit.model.get_weights(), saved.get_weights(), strict=True):
+    with (tmp_path / "log.csv").open() as file:
+        assert [float(row["loss"]) for row in csv.DictReader(file)] == fit.history["loss"]
+    saved = keras.models.load_model(tmp_path / "model.keras")
+    for mine, theirs in zip(fit.model.get_weights(), saved.get_weights(), strict=True):
         np.testing.assert_array_equal(theirs, mine)

@@ -15,7 +15,6 @@ from paths import ROOT
 
 import tfdistr
 from tfdistr import tf_internals
-from tfdistr.errors import ClusterStartError
 from tfdistr.network.ports import free_ports
 from tfdistr.rendezvous.config import bypass_proxy
 from tfdistr.strategies.join import start_error
@@ -238,23 +237,31 @@ def test_several_devices_in_a_worker_work_as_in_tensorflow_with_a_warning():
     assert result["losses"][1] < first
 
 
-def test_other_errors_at_the_start_are_passed_on(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(chief="a:1", worker=["b:2"])[1].to_json())
+GPU = "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory"
+MISSING = "Barrier timed out.\nSome timed out task names:\n/job:worker/replica:0/task:1\n\nThe first: /job:w"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "received"),
+    [
+        (tf.errors.InternalError(None, None, f"{GPU}\nmore"), "worker 0 (b:2) cannot use its GPU.", GPU),
+        (RuntimeError("no such device\nand more"), "Not all workers of the cluster joined within 5 s.",
+         "worker 0 (b:2): no such device"),
+        (tf.errors.DeadlineExceededError(None, None, MISSING), "Not all workers of the cluster joined",
+         "worker 0 (b:2): waited for worker 1 (c:3)"),
+        (tf.errors.DeadlineExceededError(None, None, "late"), "Not all workers of the cluster joined",
+         "worker 0 (b:2): waited for chief 0 (a:1)"),  # the leader
+        *((tf.errors.UnknownError(None, None, f"{text}\nmore"), "Cannot listen on the port of",
+           f"worker 0 (b:2): {text}") for text in ("Could not start gRPC server", "Address already in use")),
+    ],
+)  # fmt: skip
+def test_errors_of_tensorflow_at_the_start(monkeypatch, error, message, received):
+    monkeypatch.setenv("TF_CONFIG", tfdistr.tf_config(chief="a:1", worker=["b:2", "c:3"])[1].to_json())
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    held = "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory"
-    error = start_error(tf.errors.InternalError(None, None, f"{held}\nmore"), resolver, 5.0)
-    assert (error.message, error.received) == ("worker 0 (b:2) cannot use its GPU.", held)
-    assert "nvidia-smi" in error.fix
-    error = start_error(RuntimeError("no such device\nand more"), resolver, 5.0)
-    assert str(error).splitlines()[:2] == [
-        "Not all workers of the cluster joined within 5 s.",
-        "Received: worker 0 (b:2): no such device",
-    ]
-    missing = (
-        "Barrier timed out.\nSome timed out task names:\n/job:chief/replica:0/task:0\n\nThe first: /job:w"
-    )
-    error = start_error(tf.errors.DeadlineExceededError(None, None, missing), resolver, 5.0)
-    assert error.received == "worker 0 (b:2): waited for chief 0 (a:1)"
+    told = start_error(error, resolver, 5.0)
+    assert told.message.startswith(message)
+    assert told.received == received
+    assert ("nvidia-smi" in told.fix) == (received == GPU)
 
 
 @pytest.mark.parametrize(
@@ -291,15 +298,6 @@ def test_sigterm_ends_a_worker_though_tensorflow_notes_it(tmp_path):
     for worker in run_cluster("terminated.py", 2, [str(tmp_path)], timeout=120):
         assert "joined" in worker.output
         assert worker.status == -signal.SIGTERM, worker.output
-
-
-def test_a_server_that_does_not_start():
-    spec = tf.train.ClusterSpec({"worker": ["a:1", "b:2"]})
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type="worker", task_id=1)
-    for text in ("Could not start gRPC server", "Address already in use"):
-        error = start_error(tf.errors.UnknownError(None, None, f"{text}\nmore"), resolver, 5.0)
-        assert isinstance(error, ClusterStartError)
-        assert f"Received: worker 1 (b:2): {text}" in str(error).splitlines()
 
 
 def test_the_arguments_are_those_of_the_installed_tensorflow():

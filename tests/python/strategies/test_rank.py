@@ -37,7 +37,11 @@ def place() -> tuple[Any, int, bool]:
         ({"PMI_RANK": "0", "PMI_SIZE": "3"}, (0, 3, True)),
         ({"PMI_RANK": "0", "PMI_SIZE": "1"}, (0, 1, True)),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2, False)),
-        (SLURM | {"SLURM_STEP_ID": "0"}, (2, 3, False)),  # srun
+        (SLURM | {"SLURM_STEP_ID": "0"}, (2, 3, False)),  # srun -n 3
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}, (2, 4, False)),  # srun
+        ({"SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}, (0, 1, True)),
+        (SLURM | {"SLURM_STEP_ID": "batch"}, (0, 1, True)),
+        (SLURM | {"SLURM_STEP_ID": "0", "PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2, False)),  # srun --mpi=pmi2
         (SLURM | {"SLURM_STEP_ID": "0", "PMIX_RANK": "2"}, (2, 3, False)),  # srun --mpi=pmix
         (SLURM, (0, 1, True)),  # the shell of sbatch
         (SLURM | {"SLURM_STEP_ID": "4294967291"}, (0, 1, True)),

@@ -44,12 +44,6 @@ class VirtualWorkers:
         """The number of shares of a batch, and this worker's shares; see ``bounds``."""
         return self.count, self.own
 
-    def run(
-        self, model: keras.Model, fn: object, data: object, others: Sequence[object], *, predicts: bool
-    ) -> Any:
-        """Make a step of Keras; return the logs of the whole batch, or predictions of this worker's rows."""
-        return _TracedStep(self._extended, self, model, fn, others, predicts).run(data)
-
     def sum(self, values: Mapping[int, Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Sum tensors over all virtual workers."""
         nodes = [
@@ -63,7 +57,10 @@ class VirtualWorkers:
 
 
 def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """Run Keras's function for ``strategy.run`` on this worker's virtual workers."""
+    """Run Keras's function for ``strategy.run`` on this worker's virtual workers.
+
+    Return the logs of the whole batch, or predictions of this worker's rows.
+    """
     predicting = tf_internals.keras_prediction(fn)
     step = (predicting, fn) if predicting is not None else tf_internals.keras_step(fn, inline=True)
     if step is None or kwargs:
@@ -77,9 +74,8 @@ def run_virtual_workers(extended: OneReplica, fn: Any, args: Sequence[Any], kwar
     own = call if predicting is not None else lambda *arguments: flat_logs(call(*arguments))
     data, *others = args
     data = tf.nest.map_structure(extended.local, data)
-    virtual: VirtualWorkers = extended.virtual
     with extended.within(kind=fn.__name__.removesuffix("_step")):
-        return virtual.run(model, own, data, others, predicts=predicting is not None)
+        return _TracedStep(extended, model, own, others, predicts=predicting is not None).run(data)
 
 
 class _Results:
@@ -141,18 +137,19 @@ def _other_logs(step: ShareStep) -> list[tuple[tf.Tensor, str]]:
 
 
 class _TracedStep:
-    """One step; the arguments are those of ``VirtualWorkers.run``."""
+    """One step: ``fn`` on a batch and the other arguments that Keras passes to it."""
 
     def __init__(
         self,
         extended: OneReplica,
-        virtual: VirtualWorkers,
         model: keras.Model,
         fn: object,
         others: Sequence[object],
+        *,
         predicts: bool,
     ) -> None:
-        self._extended, self._virtual, self._model = extended, virtual, model
+        self._extended, self._model = extended, model
+        self._virtual: VirtualWorkers = extended.virtual
         self._fn, self._others, self._predicts = fn, others, predicts
 
     def run(self, data: object) -> Any:

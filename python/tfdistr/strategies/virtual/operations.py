@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from tfdistr import tf_internals
 from tfdistr.errors import ArgumentError
 
 # Operations whose results no Keras seed decides; TensorFlow's own names.
@@ -44,7 +46,4 @@ def random_operations(graph: tf.Graph) -> list[tuple[str, str]]:
 
 def _nodes(graph: tf.Graph) -> Iterator[Any]:
     """Return the operations of a graph and of the functions that it calls."""
-    definition = graph.as_graph_def()
-    yield from definition.node
-    for function in definition.library.function:
-        yield from function.node_def
+    return itertools.chain.from_iterable(tf_internals.node_lists(graph.as_graph_def()))

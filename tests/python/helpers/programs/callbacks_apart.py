@@ -5,7 +5,6 @@ Usage: callbacks_apart.py OWN   (writes OWN/<index>.json: what each part gave on
 
 import gc
 import json
-import logging
 import sys
 import weakref
 from pathlib import Path
@@ -19,22 +18,13 @@ strategy = tfdistr.MultiWorkerMirroredStrategy(start_timeout=60)
 
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from heard import Heard  # noqa: E402
 
 OWN, INDEX = Path(sys.argv[1]), strategy.worker_index
 layers = keras.layers
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 Y = X[:, :1] * 2
-said: list[str] = []
-
-
-class Messages(logging.Handler):
-    """Keeps what tfdistr warns of."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        said.append(record.getMessage())
-
-
-logging.getLogger("tfdistr").addHandler(Messages(logging.WARNING))
+heard = Heard()
 
 
 class Skipping(keras.Model):
@@ -103,13 +93,13 @@ def make() -> keras.Model:
 
 def fit(model: keras.Model, *callbacks: Any, x: Any = X) -> list[str]:
     """The lines of the error of three epochs, or the warnings."""
-    said.clear()
+    heard.take()
     data = tf.data.Dataset.from_tensor_slices((x, Y)).batch(8)
     try:
         model.fit(data, epochs=3, verbose=0, callbacks=list(callbacks))
     except tfdistr.TfdistrError as error:
         return f"{type(error).__name__}: {error}".splitlines()
-    return list(said)
+    return heard.take()
 
 
 def at(hook: str, call: Any, *, on: Any = (0, 1)) -> keras.callbacks.Callback:

@@ -4,7 +4,6 @@ Usage: keras_calls.py SHARED OWN   (writes OWN/<index>.json: what each part gave
 """
 
 import json
-import logging
 import os
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ strategy = tfdistr.MultiWorkerMirroredStrategy(start_timeout=60)
 
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from heard import Heard  # noqa: E402
 
 SHARED, OWN, INDEX = Path(sys.argv[1]), Path(sys.argv[2]), strategy.worker_index
 rng = np.random.default_rng(0)
@@ -26,23 +26,7 @@ Y = X[:, :1] * 2
 STEPS = 4  # of 16 examples, the last of 2
 
 
-class Messages(logging.Handler):
-    """What tfdistr warned of since it was asked last."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._said.append(record.getMessage())
-
-    def take(self) -> list[str]:
-        said, self._said = self._said, []
-        return said
-
-
-messages = Messages()
-logging.getLogger("tfdistr").addHandler(messages)
+messages = Heard()
 
 
 def make(*layers: keras.layers.Layer, units: int = 3, rate: float = 0.01, **options: Any) -> keras.Model:

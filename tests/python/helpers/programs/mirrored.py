@@ -4,7 +4,6 @@ Usage: mirrored.py FILE   (which gets what was found, as JSON)
 """
 
 import json
-import logging
 import os
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from heard import Heard, refused
 
 import tfdistr
-from tfdistr.errors import TfdistrError
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -24,10 +23,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(45, 6)).astype("float32")  # batches of 16, 16, and 13
 Y = rng.integers(0, 3, 45)
 
-warnings: list[str] = []
-handler = logging.Handler()
-handler.emit = lambda record: warnings.append(record.getMessage())
-logging.getLogger("tfdistr").addHandler(handler)
+heard = Heard()
 
 
 def model(optimizer="sgd", **compiled):
@@ -42,14 +38,6 @@ def fit(make=model, x=X, y=Y, **arguments):
     )
 
 
-def refused(call) -> list[str]:
-    try:
-        call()
-    except TfdistrError as error:
-        return [type(error).__name__, error.message, error.received, error.fix]
-    raise AssertionError("it was not refused")
-
-
 def two(**arguments):
     return fit(strategy=tfdistr.mirrored(devices=DEVICES), **arguments)
 
@@ -57,23 +45,6 @@ def two(**arguments):
 def sparse():
     rows = tf.sparse.from_dense(np.where(X > 0, X, 0))
     return tf.data.Dataset.from_tensor_slices((rows, Y)).batch(16)
-
-
-def drop_in():
-    strategy = tfdistr.make_strategy("mirrored", devices=DEVICES)
-    keras.utils.set_random_seed(1)
-    with strategy.scope():
-        network = model()
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
-    network.fit(dataset, epochs=1, verbose=0)
-    own = tf.distribute.get_strategy()
-    with own.scope():
-        keras.utils.set_random_seed(1)
-        alone = model()
-    alone.fit(dataset, epochs=1, verbose=0)
-    losses = [trained.evaluate(dataset, verbose=0)[0] for trained in (network, alone)]
-    predicted = [trained.predict(X, verbose=0) for trained in (network, alone)]
-    return abs(losses[0] - losses[1]), float(np.abs(predicted[0] - predicted[1]).max())
 
 
 class Centred(keras.layers.Layer):
@@ -122,7 +93,7 @@ def mean_of_rows() -> list[str]:
 
     network.loss_of_each = keras.losses.SparseCategoricalCrossentropy(reduction="none")
     step()
-    return [warnings.pop()]
+    return [heard.lines.pop()]
 
 
 class Counting(tf.distribute.ReductionToOneDevice):
@@ -155,32 +126,21 @@ def apart(one, other) -> float:
     return max(numbers + [float(np.abs(np.subtract(a, b)).max()) for a, b in histories])
 
 
-def applied(result) -> list[float]:
-    """How far its own predictions and loss are from those of Keras."""
-    predicted = result.predict(X), result.model.predict(X, verbose=0)
-    assert predicted[0].shape == predicted[1].shape == (45, 3)
-    losses = result.evaluate(X, Y)["loss"], result.model.evaluate(X, Y, verbose=0)[0]
-    return [float(np.abs(np.subtract(*pair)).max()) for pair in (predicted, losses)]
-
-
 counting = Counting()
 alone = fit()
 on_device = fit(strategy=tfdistr.one_device(device="cpu:1"))
-mirrored = two(validation_data=(X[:7], Y[:7]))
+mirrored = two()
 growing = two(batch_size=tfdistr.per_worker(8, scale_learning_rate="linear"), epochs=1)
 os.environ["XLA_FLAGS"] = f"--xla_dump_to={sys.argv[1]}.xla"  # read when XLA first compiles
 compiled = two(make=lambda: model(jit_compile=True))
 found = {
     "one device": apart(alone, on_device),
     "device": on_device.model.variables[0].value.device,
-    "devices": apart(fit(validation_data=(X[:7], Y[:7])), mirrored),
-    "applied": applied(mirrored),
     "params": [mirrored.params[name] for name in ("strategy", "workers")],
     "per worker": [growing.params[name] for name in ("batch_size", "learning_rate_factor")],
     "jit_compile": apart(alone, compiled),
     "xla": [mirrored.params["xla"], compiled.params["xla"]],
-    "warnings": warnings,
-    "drop-in": drop_in(),
+    "warnings": heard.lines,
     "cross_device_ops": {
         "counting": by_other_ops(counting),
         "hierarchical copy": by_other_ops(tf.distribute.HierarchicalCopyAllReduce(num_packs=2)),

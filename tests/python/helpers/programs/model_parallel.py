@@ -5,7 +5,6 @@ Usage: model_parallel.py FILE   (which gets what was found, as JSON)
 
 import functools
 import json
-import logging
 import os
 import sys
 from collections import Counter
@@ -14,9 +13,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from heard import Heard, refused
 
 import tfdistr
-from tfdistr.errors import TfdistrError
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -26,10 +25,7 @@ rng = np.random.default_rng(0)
 WORDS = rng.integers(0, 20, (45, 6))  # batches of 16, 16, and 13
 Y = rng.integers(0, 3, 45)
 
-warnings: list[str] = []
-handler = logging.Handler()
-handler.emit = lambda record: warnings.append(record.getMessage())
-logging.getLogger("tfdistr").addHandler(handler)
+heard = Heard()
 
 
 def network(inputs=True, dropout=0.2):
@@ -67,14 +63,6 @@ def difference(fit_a, fit_b):
 
 def halves(make=model, placement=HALVES, **arguments):
     return fit(make, strategy=tfdistr.model_parallel(placement=placement), **arguments)
-
-
-def refused(call) -> list[str]:
-    try:
-        call()
-    except TfdistrError as error:
-        return [type(error).__name__, error.message, error.received, error.fix]
-    raise AssertionError("it was not refused")
 
 
 class OwnStep(keras.Model):
@@ -200,7 +188,7 @@ if __name__ == "__main__":
         "unbuilt": difference(halves(lambda: model(inputs=False)), one),
         "text": len(of_text(dense="cpu:1").history["loss"]),
         "where": where(),
-        "warnings": warnings,
+        "warnings": heard.lines,
         "table": refused(lambda: of_text(lookup="cpu:1")),
         "unknown": refused(lambda: halves(placement={"thrid": "cpu:0"})),
         "device": refused(lambda: halves(placement={"last": "gpu:0"})),

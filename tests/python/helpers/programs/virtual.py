@@ -6,7 +6,6 @@ With "2 threads" TensorFlow is in use before, with two threads for an operation.
 """
 
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -16,12 +15,13 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from heard import Heard
 
 import tfdistr
 from tfdistr.errors import TfdistrError
 
 sys.path.append(str(Path(__file__).parents[3] / "equality"))
-from cases import CASES
+from cases_of_rows import CASES
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = (X.sum(1) > 0).astype("int32")
@@ -206,14 +206,18 @@ REFUSED: dict[str, Callable[[], Any]] = {
 }
 
 
-#: Steps that change weights in their own way; all of those of tests/equality with the slow tests only.
+#: Cases of tests/equality that are trained here; with the slow tests, so are all of the first one's module.
+QUICK = ("gan", "clipped_by_the_step", "clipped_rows_of_an_embedding", "private_gradients",
+         "gradients_of_an_own_function", "vector_loss_over_synchronized_norm")  # fmt: skip
+
+#: Steps that change weights, or use gradients, in their own way.
 STEPS: dict[str, Callable[[], keras.Model]] = {
     "two updates": own_class(TwoUpdates),
     "weights read after the update": own_class(ReadsAfter),
     "sparse updates": lambda: compiled(SparseTwice()),
     **{
         name: case.model for name, case in CASES.items()
-        if case.model.__module__ == "cases_of_steps" and (name == "gan" or os.environ.get("SLOW"))
+        if name in QUICK or (case.model.__module__ == "cases_of_steps" and os.environ.get("SLOW"))
     },
 }  # fmt: skip
 
@@ -231,15 +235,6 @@ def distance_to_none(name: str) -> float:
     return max(float(np.abs(np.subtract(a, b)).max()) for a, b in zip(*both, strict=True))
 
 
-class Notes(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 def compared_machines() -> list[str]:
     """What is logged if worker 1 computes other bits."""
     from tfdistr.strategies.virtual.rounding import compare_machines
@@ -248,10 +243,9 @@ def compared_machines() -> list[str]:
         def exchange(self, text: str) -> list[str]:
             return [text, "0123 an older processor", text]
 
-    notes = Notes()
-    logging.getLogger("tfdistr").addHandler(notes)
+    heard = Heard()
     compare_machines(Peers())  # type: ignore[arg-type]
-    return notes.lines
+    return heard.take()
 
 
 def with_two_threads() -> str:
