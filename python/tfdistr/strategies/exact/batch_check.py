@@ -25,7 +25,7 @@ from tfdistr import tf_internals
 from tfdistr.strategies.exact import over_batch
 from tfdistr.strategies.exact.known_steps import KnownLogs
 from tfdistr.strategies.exact.loss_weighting import count_examples
-from tfdistr.strategies.exact.mixing_layers import mixing_layers, observed_layers
+from tfdistr.strategies.exact.mixing_layers import mixing_layers
 from tfdistr.strategies.exact.replica import OneReplica
 from tfdistr.strategies.exact.row_wise import unproved_parts
 from tfdistr.strategies.exact.rows_of_all import (
@@ -219,7 +219,8 @@ class _Check:
     def _mixing_layers(self, rows: Any) -> dict[str, bool]:
         """Return the layers that use several rows at once; see ``mixing_layers()``."""
         probe = StepProbe(self._extended, self._model, self._kind)
-        with probe.prepared(perturbed=True), observed_layers(self._model) as calls:
+        layers = tf_internals.all_layers(self._model)
+        with probe.prepared(perturbed=True), over_batch.first_calls(layers, "call") as calls:
             probe.whole(rows)
         with (
             probe.prepared(perturbed=True),

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdistr import tf_internals
-from tfdistr.data.order.shard import cut_rows
 from tfdistr.strategies.exact.loss_weighting import count_examples
-
-#: The first call of each layer: the layer, and the arguments.
-LayerCalls = dict[int, tuple[keras.Layer, tuple[object, ...], dict[str, object]]]
-
-
-@contextlib.contextmanager
-def observed_layers(model: keras.Model) -> Iterator[LayerCalls]:
-    """Note the first call of each layer of a model within the context."""
-    calls: LayerCalls = {}
-    with contextlib.ExitStack() as stack:
-        for layer in tf_internals.all_layers(model):
-            call = _observed(calls, layer, layer.call)
-            stack.enter_context(tf_internals.overridden(layer, "call", call))
-        yield calls
+from tfdistr.strategies.exact.over_batch import FirstCalls, Tolerance, alike
+from tfdistr.strategies.exact.rows_of_all import rows_between
 
 
-def _observed(calls: LayerCalls, layer: keras.Layer, call: Callable[..., object]) -> Callable[..., object]:
-    def observed(*args: object, **kwargs: object) -> object:
-        calls.setdefault(id(layer), (layer, args, kwargs))
-        return call(*args, **kwargs)
-
-    return observed
-
-
-def mixing_layers(calls: LayerCalls, rows: int, parts: int, tolerance: float) -> dict[str, bool]:
+def mixing_layers(calls: FirstCalls, rows: int, parts: int, tolerance: Tolerance) -> dict[str, bool]:
     """Return the innermost layers that mix rows, and whether each only adds losses that are sums."""
     mixing: list[tuple[keras.Layer, bool]] = []
     for layer, args, kwargs in calls.values():
@@ -52,7 +30,9 @@ def _is_inside(layer: keras.Layer, other: keras.Layer) -> bool:
     return layer is not other and any(layer is inner for inner in tf_internals.all_layers(other))
 
 
-def _mixes(layer: Any, args: Any, kwargs: Any, rows: int, parts: int, tolerance: float) -> tuple[bool, bool]:
+def _mixes(
+    layer: Any, args: Any, kwargs: Any, rows: int, parts: int, tolerance: Tolerance
+) -> tuple[bool, bool]:
     """Return whether a layer uses several rows at once, and whether its losses are sums over the rows."""
 
     def run(number: int | None) -> tuple[list[tf.Tensor], tf.Tensor]:
@@ -60,26 +40,24 @@ def _mixes(layer: Any, args: Any, kwargs: Any, rows: int, parts: int, tolerance:
         with tf_internals.alike_for_all_rows(tf_internals.Draws()):
             outputs = keras.tree.flatten(layer(*given[0], **given[1]))
         losses = [tf.cast(loss, tf.float32) for loss in layer.losses]
-        return [tf.cast(each, tf.float32) for each in outputs], tf.add_n(losses) if losses else tf.zeros([])
+        return outputs, tf.add_n(losses) if losses else tf.zeros([])
 
-    def alike(one: tf.Tensor, other: tf.Tensor) -> bool:
-        allowed = tolerance * (float(tf.norm(one)) or 1.0)
-        return one.shape != other.shape or float(tf.norm(one - other)) <= allowed
+    def same(one: tf.Tensor, other: tf.Tensor) -> bool:
+        return one.shape != other.shape or alike(one, other, tolerance)  # some outputs have no rows
 
     whole, loss = run(None)
     each = [run(number) for number in range(parts)]
     together = [tf.concat(outputs, 0) for outputs in zip(*(outputs for outputs, _ in each), strict=True)]
     total = tf.add_n([part for _, part in each])
-    is_mean, is_sum = alike(loss, total / parts), alike(loss, total)
-    return not (all(map(alike, whole, together)) and (is_mean or is_sum)), is_sum and not is_mean
+    is_mean, is_sum = same(loss, total / parts), same(loss, total)
+    return not (all(map(same, whole, together)) and (is_mean or is_sum)), is_sum and not is_mean
 
 
 def _part(given: Any, rows: int, parts: int, number: int) -> Any:
     size = rows // parts
-    first, end = (tf.constant(row, tf.int64) for row in (number * size, (number + 1) * size))
 
     def cut(value: Any) -> Any:
         is_rows = tf.is_tensor(value) and value.shape.rank and int(count_examples(value)) == rows
-        return cut_rows(value, lambda _: (first, end)) if is_rows else value
+        return rows_between(value, number * size, size) if is_rows else value
 
     return tf.nest.map_structure(cut, given)

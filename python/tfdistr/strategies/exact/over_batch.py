@@ -7,7 +7,7 @@ do not add up to its value and its gradient, or the states of a metric do not, i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,47 +17,50 @@ import tensorflow as tf
 from tfdistr import tf_internals
 from tfdistr.strategies.exact.exchange import NoPeers, ReplicaStep
 
+#: The first calls by a key: what was called, and its arguments.
+FirstCalls = dict[int, tuple[Any, tuple[Any, ...], dict[str, Any]]]
 #: The largest part of the size of a value, or of a gradient, by which rounding may change it.
 Tolerance = float
 
 
 @dataclass
 class Calls:
-    """The first call of each loss of ``compile()`` and of each metric, with its arguments."""
+    """The first call of each loss of ``compile()``, by its number, and of each metric."""
 
-    losses: dict[int, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
-    metrics: dict[int, tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
+    losses: FirstCalls = field(default_factory=dict)
+    metrics: FirstCalls = field(default_factory=dict)
 
 
 @contextlib.contextmanager
 def observed(model: keras.Model) -> Iterator[Calls]:
     """Note the calls of losses and metrics within the context."""
-    calls = Calls()
+    losses: FirstCalls = {}
+    with (
+        tf_internals.replaced_losses(model, lambda n, loss: _noting(losses, n, loss, loss)),
+        first_calls(tf_internals.all_metrics(model), "update_state") as metrics,
+    ):
+        yield Calls(losses, metrics)
+
+
+@contextlib.contextmanager
+def first_calls(of: Iterable[Any], method: str) -> Iterator[FirstCalls]:
+    """Note the first call of a method of each object, by its id, within the context."""
+    calls: FirstCalls = {}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(tf_internals.replaced_losses(model, lambda n, loss: _Observed(calls, n, loss)))
-        for metric in tf_internals.all_metrics(model):
-            update = _observed_update(calls, metric, metric.update_state)
-            stack.enter_context(tf_internals.overridden(metric, "update_state", update))
+        for each in of:
+            call = _noting(calls, id(each), each, getattr(each, method))
+            stack.enter_context(tf_internals.overridden(each, method, call))
         yield calls
 
 
-class _Observed:
-    """A loss that notes its arguments."""
+def _noting(calls: FirstCalls, key: int, of: object, call: Callable[..., object]) -> Callable[..., object]:
+    """Return ``call`` as a function that notes its first arguments."""
 
-    def __init__(self, calls: Calls, number: int, loss: keras.losses.Loss) -> None:
-        self._calls, self._number, self._loss = calls, number, loss
+    def noted(*args: object, **kwargs: object) -> object:
+        calls.setdefault(key, (of, args, kwargs))
+        return call(*args, **kwargs)
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        self._calls.losses.setdefault(self._number, (self._loss, (y_true, y_pred, sample_weight)))
-        return self._loss(y_true, y_pred, sample_weight)
-
-
-def _observed_update(calls: Calls, metric: Any, update: Callable[..., Any]) -> Callable[..., Any]:
-    def update_state(*args: Any, **kwargs: Any) -> Any:
-        calls.metrics.setdefault(id(metric), (metric, args, kwargs))
-        return update(*args, **kwargs)
-
-    return update_state
+    return noted
 
 
 def over_batch(calls: Calls, rows: int, parts: int, tolerance: Tolerance) -> tf_internals.OverBatch:
@@ -67,7 +70,7 @@ def over_batch(calls: Calls, rows: int, parts: int, tolerance: Tolerance) -> tf_
     """
     losses = [
         number
-        for number, (loss, given) in calls.losses.items()
+        for number, (loss, given, _) in calls.losses.items()
         if _has_rows(given, rows) and _fails(_loss_adds_up, loss, given, parts, tolerance)
     ]
     metrics = [
@@ -129,7 +132,7 @@ def _loss_adds_up(loss: Any, given: tuple[Any, ...], parts: int, tolerance: Tole
         divisors = [divisor for _, divisor in values]
         total = tf.add_n([value * _factor(divisor, divisors) / parts for value, divisor in values])
     pairs = [(whole, total), *zip(tape.gradient(whole, watched), tape.gradient(total, watched), strict=True)]
-    return all(_alike(*pair, tolerance) for pair in pairs)
+    return all(alike(*pair, tolerance) for pair in pairs)
 
 
 def _shared(loss: Any, given: tuple[Any, ...]) -> tuple[tf.Tensor, Any]:
@@ -168,10 +171,11 @@ def _metric_adds_up(metric: Any, given: Any, parts: int, tolerance: Tolerance) -
         for variable, value in zip(metric.variables, kept, strict=True):
             variable.assign(value)
     sums = [tf.add_n(list(values)) for values in zip(*each, strict=True)]
-    return all(_alike(*pair, tolerance) for pair in zip(whole, sums, strict=True))
+    return all(alike(*pair, tolerance) for pair in zip(whole, sums, strict=True))
 
 
-def _alike(value: Any, other: Any, tolerance: Tolerance) -> bool:
+def alike(value: Any, other: Any, tolerance: Tolerance) -> bool:
+    """Return whether two values differ by rounding only; None is a gradient that does not exist."""
     if value is None or other is None:
         return value is other
     value, other = (tf.cast(tf.convert_to_tensor(each), tf.float64) for each in (value, other))
