@@ -33,11 +33,13 @@ class Plan:
         workers: The numbers of workers, in ascending order.
         tolerance: The largest difference that is allowed.
         arguments: The arguments of ``distributed_fit()`` beside the model, the data and the cluster.
+        strategy: The strategy among them.
     """
 
     workers: tuple[int, ...]
     tolerance: float
     arguments: dict[str, Any]
+    strategy: MultiWorkerMirrored
 
     def explained(
         self,
@@ -63,16 +65,10 @@ class Plan:
             explanation = explain(
                 found, fits[0].history, fits[self.workers.index(found.workers[1])].params["differences"], run,
                 virtual=self.arguments.get("virtual_workers") is not None,
-                sixteen_bits=half or self._strategy.gradient_dtype != "float32",
+                sixteen_bits=half or self.strategy.gradient_dtype != "float32",
                 callbacks=self.arguments.get("callbacks") is not None,
             )  # fmt: skip
         return explanation.message(found, self.workers[-1])
-
-    @property
-    def _strategy(self) -> MultiWorkerMirrored:
-        strategy = as_strategy(self.arguments.get("strategy", MultiWorkerMirrored.name))
-        assert isinstance(strategy, MultiWorkerMirrored)  # plan_same_fit() has checked it
-        return strategy
 
     def arguments_in(self, run_dir: str) -> dict[str, Any]:
         """Return the arguments of a training that leaves its trace in a folder."""
@@ -89,9 +85,11 @@ def plan_same_fit(model: object, workers: object, tolerance: object, arguments: 
             fix="Pass the function that has built the model, or the model of the fit: fit.model.",
         )
     _check_names(arguments)
-    _check_same_steps(arguments)
+    strategy = _strategy_of_same_steps(arguments)
     virtual = arguments.get("virtual_workers") is not None
-    return Plan(_numbers(workers), _tolerance(tolerance, virtual=virtual), _DEFAULTS | dict(arguments))
+    return Plan(
+        _numbers(workers), _tolerance(tolerance, virtual=virtual), _DEFAULTS | dict(arguments), strategy
+    )
 
 
 def _check_names(arguments: Iterable[str]) -> None:
@@ -104,7 +102,7 @@ def _check_names(arguments: Iterable[str]) -> None:
         )
 
 
-def _check_same_steps(arguments: Mapping[str, object]) -> None:
+def _strategy_of_same_steps(arguments: Mapping[str, object]) -> MultiWorkerMirrored:
     strategy = as_strategy(arguments.get("strategy", MultiWorkerMirrored.name))
     if not isinstance(strategy, MultiWorkerMirrored):
         raise ArgumentError(
@@ -119,6 +117,7 @@ def _check_same_steps(arguments: Mapping[str, object]) -> None:
             received="batch_size=per_worker(...)",
             fix="Pass batch_size=64, for example.",
         )
+    return strategy
 
 
 def _numbers(workers: object) -> tuple[int, ...]:
