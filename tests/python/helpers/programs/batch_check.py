@@ -86,11 +86,6 @@ class Largest(keras.metrics.Metric):
         return self.value
 
 
-class Batches(Largest):
-    def update_state(self, y: Any, p: Any, sample_weight: Any = None) -> None:
-        self.value.assign_add(1.0)
-
-
 # --- Layers ---------------------------------------------------------------------------------------
 
 
@@ -308,13 +303,10 @@ def random_layers() -> list[layers.Layer]:
 
 
 MODELS: dict[str, Callable[[], keras.Model]] = {
-    "contrastive": lambda: network(loss=contrastive),
-    "sum": lambda: network(loss=sum_of_rows),
     "sum, random": lambda: network(*random_layers(), loss=sum_of_rows),
     "sum in a layer": lambda: network(SumLoss(), loss="mse"),
     "sum in compute_loss": lambda: network(*random_layers(), kind=SumInComputeLoss),
     "clipped gradients": lambda: network(kind=Clipped, loss="mse"),
-    "mean in a layer": lambda: network(Centred()),
     "mean before zeros": lambda: network(Centred(), Zeros()),
     "moving codes": lambda: network(Codes()),
     "counted rows": lambda: network(Rows()),
@@ -325,7 +317,6 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "Dice": lambda: network(loss=keras.losses.Dice()),
     "a function as a metric": lambda: network(metrics=[correlation]),
     "the largest": lambda: network(metrics=[Largest()]),
-    "batches": lambda: network(metrics=[Batches()]),
     "logs": lambda: network(kind=Logs, loss="mse"),
     "accumulated": accumulated,
     "eager": eager,
@@ -342,11 +333,9 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "predictions": lambda: network(kind=Relative, loss="mse"),
     "a failing step": lambda: network(kind=Failing),
     "not finite": lambda: network(loss=not_finite),
-    "rows": network,
     "rows by a class, sum": lambda: network(loss=OfRows(reduction="sum")),
     "mean": lambda: network(*random_layers(), loss=mean_of_rows),
     "gathered": lambda: network(loss=gathered),
-    "a plain step": lambda: network(*random_layers(), kind=Plain, loss="mse"),
     "sampling": lambda: network(Sampling()),
     "a counter of steps": lambda: network(Counter()),
     "regularizers": lambda: network(layers.Dense(4, kernel_regularizer="l2", bias_regularizer="l1")),
