@@ -111,7 +111,7 @@ class Centred(layers.Layer):
 
 
 class Zeros(layers.Dense):
-    """Begins with weights of 0, so that nothing before it has a gradient."""
+    """Begins with weights of 0: two of them hide what is before, if nothing changes the weights."""
 
     def __init__(self) -> None:
         super().__init__(4, kernel_initializer="zeros")
@@ -307,7 +307,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
     "sum in a layer": lambda: network(SumLoss(), loss="mse"),
     "sum in compute_loss": lambda: network(*random_layers(), kind=SumInComputeLoss),
     "clipped gradients": lambda: network(kind=Clipped, loss="mse"),
-    "mean before zeros": lambda: network(Centred(), Zeros()),
+    "mean before zeros": lambda: network(Centred(), Zeros(), Zeros()),
     "moving codes": lambda: network(Codes()),
     "counted rows": lambda: network(Rows()),
     "hard examples": lambda: network(kind=HardExamples, loss="mse"),
