@@ -28,7 +28,7 @@ def exact_step(
     examples = count_examples(data)
     may_be_empty = tf.get_static_value(examples) is None and not extended.step.never_empty
     state = extended.own_metrics(model) if may_be_empty and model.built else []
-    variables = [extended.local_variable(v.value) for v in state]
+    variables = list(map(extended.local_variable, state))
     own = tf_internals.overrides(model, "train_step")
     if own or tf_internals.overrides(model, "test_step"):
         extended.rows_of_step.assign(tf.cast(examples, tf.int64))

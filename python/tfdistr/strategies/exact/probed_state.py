@@ -31,6 +31,7 @@ class ProbedState:
 
     def __init__(self, extended: OneReplica, model: keras.Model) -> None:
         self._extended, self._model = extended, model
+        part = extended.local_variable
         seeds = self._seeds()
         of_optimizers = list(_state_of_optimizers(model))
         found = [*tf_internals.variables_of(model), *model.metrics_variables, *seeds, *of_optimizers]
@@ -38,12 +39,12 @@ class ProbedState:
         watched: list[tf.Variable] = []
         if extended.collectives is not None:
             watched = [*extended.checks.loss.variables, *extended.checks.loss.inputs.variables]
-        self.variables = {id(own): own for own in map(self.own, [*found, *watched])}
-        paths = {id(self.own(variable)): _path(variable) for variable in [*found, *watched]}
+        self.variables = {id(own): own for own in map(part, [*found, *watched])}
+        paths = {id(part(variable)): _path(variable) for variable in [*found, *watched]}
         # Several variables may have one path.
         self.names = {key: f"{number} {paths[key]}" for number, key in enumerate(self.variables)}
-        self.metrics = [id(self.own(variable)) for variable in model.metrics_variables]
-        hidden = {id(self.own(v)) for v in [*seeds, *watched, *of_optimizers]} | set(self.metrics)
+        self.metrics = [id(part(variable)) for variable in model.metrics_variables]
+        hidden = {id(part(v)) for v in [*seeds, *watched, *of_optimizers]} | set(self.metrics)
         hidden |= {id(variable) for variable in tf_internals.random_generators(model)}
         self.shown = [key for key in self.variables if key not in hidden]
         self._python = PythonState(model)
@@ -55,30 +56,23 @@ class ProbedState:
         generators = [*tf_internals.seed_generators(self._model), *([common] if common else [])]
         return [generator.state for generator in generators]
 
-    def own(self, variable: Any) -> Any:
-        """Return this worker's part of a variable of Keras or TensorFlow."""
-        value = variable if isinstance(variable, tf.Variable) else variable.value
-        return self._extended.local_variable(value)
-
     def values(self) -> dict[int, tf.Tensor]:
         """Return the values of the variables."""
         return {key: variable.read_value() for key, variable in self.variables.items()}
 
     def share_from_chief(self) -> None:
         """Give the layers the state of the chief's. All workers must call it."""
-        collectives = self._extended.collectives
-        trained = {id(self.own(weight)) for weight in self._model.trainable_variables}
+        extended = self._extended
+        trained = {id(extended.local_variable(weight)) for weight in self._model.trainable_variables}
         own = [self.variables[key] for key in self.shown if key not in trained]
         shared = [variable for variable in own if variable.dtype.is_floating]
-        if collectives is not None and shared:
-            values = collectives.from_chief([variable.read_value() for variable in shared])
-            for variable, value in zip(shared, values, strict=True):
-                variable.assign(value)
+        if extended.collectives is not None and shared:
+            extended.share_from_chief(shared)
 
     def perturb(self) -> None:
         """Change the weights a little."""
         numbers = np.random.default_rng(0)
-        for weight in map(self.own, self._model.trainable_variables):
+        for weight in map(self._extended.local_variable, self._model.trainable_variables):
             if weight.dtype.is_floating:
                 value = tf.cast(weight.read_value(), tf.float32).numpy()
                 size = _PERTURBATION * (float(np.sqrt(np.mean(np.square(value)))) or 1.0)

@@ -294,9 +294,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         return {id(variable): value for variable, value in zip(sums, values, strict=True)}
 
     def share_from_chief(self, variables: Iterable[Any]) -> None:
-        """Give Keras variables the values of the chief. All workers must call it."""
+        """Give variables of Keras or TensorFlow the values of the chief. All workers must call it."""
         assert self.collectives is not None
-        local = [self.local_variable(variable.value) for variable in variables]
+        local = list(map(self.local_variable, variables))
         chiefs = self.collectives.from_chief([variable.read_value() for variable in local])
         for variable, value in zip(local, chiefs, strict=True):
             variable.assign(value)
@@ -321,8 +321,9 @@ class OneReplica(tf_internals.MultiWorkerExtended):
         return value
 
     def local_variable(self, variable: object) -> Any:
-        """This worker's part of a variable: to read the whole variable may need a collective."""
-        return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
+        """This worker's part of a variable of Keras or TensorFlow: to read all may need a collective."""
+        value = variable.value if isinstance(variable, keras.Variable) else variable
+        return value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
 
     def _own(self, value: object) -> Any:
         value = self.local_variable(value)

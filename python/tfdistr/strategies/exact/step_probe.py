@@ -207,7 +207,7 @@ class StepProbe:
             return
         assert collectives is not None
         parts = self._extended.own_metrics(self._model)
-        summed = [self._state.names[id(self._state.own(variable))] for variable in parts]
+        summed = [self._state.names[id(self._extended.local_variable(variable))] for variable in parts]
         sums = tf.distribute.ReduceOp.SUM
         totals = collectives.all_reduce(sums, [tf.constant(effects.metrics[name]) for name in summed])
         effects.metrics |= {name: total.numpy() for name, total in zip(summed, totals, strict=True)}
