@@ -186,8 +186,12 @@ def test_keras_gets_what_it_got_whatever_the_names_of_the_arguments_are():
     assert copy.get_compile_config() == model.get_compile_config()
 
 
-def test_an_optimizer_that_follows_compile_of_keras_is_an_argument_too():
-    copy = copy_elsewhere(own_loop())
+@pytest.mark.parametrize("scaled", [False, True])
+def test_an_optimizer_that_follows_compile_of_keras_is_an_argument_too(scaled):
+    optimizer = keras.optimizers.SGD(0.03)
+    optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if scaled else optimizer
+    copy = copy_elsewhere(own_loop(optimizer=optimizer))
+    assert type(copy.optimizer) is type(optimizer)
     assert float(copy.optimizer.learning_rate) == pytest.approx(0.03)
     assert copy._loss_fn.factor == 2.0
 

@@ -55,28 +55,24 @@ def _get_compile_config(model: keras.Model) -> Config:
     trained_by(model)  # refuses optimizers that train variables outside the model
     of_keras = {name: _serialized(kind, name, value) for name, value in given.items()}
     own: Config = {}
-    shared: list[str] = []
     for name, parameter in inspect.signature(kind.compile).parameters.items():
         if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         value = _value_of(model, name, given)
-        if value is given:
-            shared.append(name)
-        elif value is not _MISSING:
+        if value is not _MISSING:
             own[name] = _serialized(kind, name, value)
         elif parameter.default is parameter.empty:
             received = f"`{name}` of {kind.__name__}.compile(), which the model does not keep"
             raise cannot_serialize(received, _FIX)
-    return {"own": own, "keras": of_keras, "shared": shared}
+    return {"own": own, "keras": of_keras}
 
 
 def _value_of(model: keras.Model, name: str, given: Config) -> Any:
-    """Return the argument ``name`` of ``compile()``; ``given`` itself if it is among Keras's arguments."""
-    held = vars(model).get(name, _MISSING)
-    if name in given:
-        held = getattr(held, "inner_optimizer", held)  # Keras puts one into a LossScaleOptimizer
-        return given if held is _MISSING or held is given[name] else held
-    return vars(model).get(f"_{name}", _MISSING) if held is _MISSING else held
+    """Return the argument ``name`` of ``compile()``; ``given`` are those of Keras's."""
+    held = vars(model)
+    value = held.get(name, given.get(name, held.get(f"_{name}", _MISSING)))
+    inner = getattr(value, "inner_optimizer", _MISSING)  # Keras may have put it into a LossScaleOptimizer
+    return inner if inner is given.get(name) else value
 
 
 def _serialized(kind: type, name: str, value: object) -> object:
@@ -101,9 +97,8 @@ def _compile_from_config(model: keras.Model, config: Config) -> None:
     if "own" not in config or not _has_own_compile(type(model)):  # or the class has a get_compile_config()
         model.compile(**keras.saving.deserialize_keras_object(config))
         return
-    of_keras = keras.saving.deserialize_keras_object(config["keras"])
-    own = keras.saving.deserialize_keras_object(config["own"])
-    _compile(model, {**own, **{name: of_keras[name] for name in config["shared"]}}, of_keras)
+    own, of_keras = (keras.saving.deserialize_keras_object(config[part]) for part in ("own", "keras"))
+    _compile(model, own, of_keras)
 
 
 def _compile(model: keras.Model, own: Config, of_keras: Config) -> None:
