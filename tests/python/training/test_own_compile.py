@@ -290,6 +290,11 @@ class Renamed(Task):
         self.factor = scale
 
 
+class Weighs(keras.Sequential):
+    def compile(self, weighted_metrics):
+        super().compile("sgd", "mse", weighted_metrics=weighted_metrics)
+
+
 class Forgets(keras.Sequential):
     def compile(self, secret):
         super().compile("sgd", "mse")
@@ -331,6 +336,11 @@ def test_what_cannot_be_sent_is_named(what):
 
 def test_a_copy_has_an_argument_that_is_kept_under_another_name():
     assert GivenModel(compiled(Renamed, scale=3.0))().factor == 3.0
+
+
+def test_an_argument_that_only_keras_keeps_is_taken_from_it():
+    copy = GivenModel(compiled(Weighs, weighted_metrics=["mae"]))()
+    assert copy.get_compile_config()["weighted_metrics"] == ["mae"]
 
 
 def test_a_compile_that_fails_in_a_copy_says_what_it_raised():
