@@ -73,9 +73,11 @@ class CarriedState:
     def restore_compiled(self, copy: keras.Model) -> None:
         """Give a copy this state that is compiled, and whose optimizers were not built yet."""
         variables = variables_in(tf_internals.made_layers(copy))
-        for optimizer, excluded in zip(_optimizers(copy), self.exclusions, strict=False):
-            if excluded != tf_internals.exclusions_of(optimizer, variables):
-                tf_internals.exclude(optimizer, excluded, variables)
+        known = [n for excluded in self.exclusions for n in excluded.variables]
+        if max(known, default=-1) < len(variables):
+            for optimizer, excluded in zip(_optimizers(copy), self.exclusions, strict=False):
+                if excluded != tf_internals.exclusions_of(optimizer, variables):
+                    tf_internals.exclude(optimizer, excluded, variables)
         build_optimizers(copy, self.trained)
 
     def difference(self, copy: keras.Model) -> str | None:
