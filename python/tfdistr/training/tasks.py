@@ -16,7 +16,7 @@ from tfdistr import tf_internals
 from tfdistr.checkpoint.preemption import Preemption
 from tfdistr.data.order.shard import bounds
 from tfdistr.data.pipeline import stream
-from tfdistr.data.pipeline.file_examples import file_errors
+from tfdistr.data.pipeline.file_examples import FileErrors
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.strategies.worker_strategy import WorkerStrategy
 from tfdistr.training.data_checks import label_errors
@@ -108,7 +108,7 @@ def run_task(
     preemption: Preemption | None = None,
 ) -> Training:
     """Run the task of a job as this worker; ``run_dir`` has checkpoints and predictions."""
-    with Watchdog(job.recovery.step_timeout, strategy), file_errors(), label_errors():
+    with Watchdog(job.recovery.step_timeout, strategy), FileErrors().raised(), label_errors():
         if job.task == "evaluate":
             return evaluate_job(job, strategy)
         if job.task == "predict":

@@ -3,7 +3,6 @@
 import itertools
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from slow import mostly_slow
 from tfdistr.data import datasets
 from tfdistr.data.order.context import WorkerContext
 from tfdistr.data.pipeline import file_examples
-from tfdistr.data.pipeline.file_examples import DecodedStore, RecentBlocks, file_errors
+from tfdistr.data.pipeline.file_examples import DecodedStore, FileErrors, RecentBlocks
 from tfdistr.data.pipeline.host_cache import HostDisk, HostMemory
 from tfdistr.data.pipeline.worker_data import make_data
 from tfdistr.data.source import make_source
@@ -226,36 +225,42 @@ def test_the_log_says_how_files_are_read(tmp_path, shuffle, limit, how, monkeypa
     assert caplog.messages == [f"load_dataset('parquet'): 3 files, {how}"]
 
 
-def read_after(described: Any, change: Callable[[], object]) -> None:
-    """Open files, and read all batches after a change."""
-    data = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset
-    change()
-    list(data.take(7))
-
-
 def test_a_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
     """TensorFlow's error has the error for the file only as a text."""
     monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
     described = parquet_numbers(tmp_path).described()
-    path = Path(described.files[2])
-    for change, received in (
-        (lambda: os.utime(path, (1, 1)), "which was written again"),
-        (path.unlink, "which was removed (No such file or directory)"),
-    ):
-        with pytest.raises(ArgumentError) as caught, file_errors():
-            read_after(described, change)
-        assert caught.value.received == f"{path}, {received}"
+    path, errors = Path(described.files[2]), FileErrors()
+    with errors.raised():
+        data = make_data(described, WorkerContext(1, 0, BATCH, shuffle=False)).dataset
+    os.utime(path, (1, 1))
+    with pytest.raises(ArgumentError) as caught, errors.raised():
+        list(data.take(7))
+    assert caught.value.received == f"{path}, which was written again"
+    path.unlink()
+    with pytest.raises(ArgumentError, match="The files of a data set have") as caught, errors.raised():
+        list(data.take(7))
+    assert caught.value.received == f"{path}, which was removed (No such file or directory)"
 
 
-def test_other_errors_of_tensorflow_stay_as_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "IN_MEMORY_BYTES", 1)
-    described = parquet_numbers(tmp_path).described()
+def refuse(indices: Any) -> list[Any]:
+    raise ArgumentError("A file must be whole.", received="a torn file", fix="Write it again.")
 
-    @file_errors()
-    def read() -> None:
-        with pytest.raises(tf.errors.OpError):  # as of a thread that reads ahead
-            read_after(described, lambda: os.utime(described.files[0], (1, 1)))
+
+def test_other_errors_of_tensorflow_stay_as_they_are():
+    errors = FileErrors()
+    with pytest.raises(ArgumentError):  # a thread that reads ahead
+        errors.recorded(refuse, None)(np.arange(1))
+    with pytest.raises(tf.errors.InvalidArgumentError), errors.raised():
         tf.io.decode_raw(["a", "bc"], tf.uint8)
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="DecodeRaw"):
-        read()
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(tf.errors.UnavailableError(None, None, "Socket closed"), tf.errors.UnavailableError),
+     (tf.errors.InvalidArgumentError(None, None, "Invalid PNG data"), ArgumentError)],
+)  # fmt: skip
+def test_only_errors_that_images_cause_decode_them_again(error, expected):
+    errors = FileErrors()
+    errors.recorded(lambda indices: [], refuse)(np.arange(1))
+    with pytest.raises(expected), errors.raised():
+        raise error

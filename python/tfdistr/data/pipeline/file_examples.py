@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -150,24 +151,53 @@ def _size(arrays: list[Array]) -> int:
     return sum(array.nbytes for array in arrays) + sum(map(len, text))
 
 
-#: The errors of the files that were opened here, which TensorFlow's threads read.
-_refused: ContextVar[list[ArgumentError] | None] = ContextVar("errors of files", default=None)
+class FileErrors:
+    """The errors of files that TensorFlow's threads read, while this object is entered."""
+
+    def __init__(self) -> None:
+        self._refused: list[ArgumentError] = []
+        # What decodes the last batches of TensorFlow's graph again, because its error names no file.
+        self._decoded: deque[Callable[[], Any]] = deque(maxlen=256)
+
+    def recorded(self, read: Take, decode: Take | None) -> Take:
+        """Return a function that reads and records errors; ``decode`` decodes what the graph will decode."""
+
+        @functools.wraps(read)
+        def recorded(indices: Array) -> list[Array]:
+            if decode:
+                self._decoded.append(functools.partial(decode, indices))
+            try:
+                return read(indices)
+            except ArgumentError as error:
+                self._refused.append(error)
+                raise
+
+        return recorded
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Replace TensorFlow's error, which has the error for a file as text only, by that error."""
+        before = _errors.set(self)
+        try:
+            yield
+        except tf.errors.OpError as error:
+            for refused in self._refused:
+                if str(refused) in error.message:
+                    raise refused from error
+            # Images cause no other errors, such as the one for a lost worker, which must not wait for this.
+            if isinstance(error, tf.errors.InvalidArgumentError):
+                for decode_again in list(self._decoded):
+                    try:
+                        decode_again()
+                    except ArgumentError as refused:
+                        raise refused from error
+            raise
+        finally:
+            _errors.reset(before)
 
 
-@contextlib.contextmanager
-def file_errors() -> Iterator[None]:
-    """Replace TensorFlow's error, which has the error for a file as text only, by that error."""
-    errors: list[ArgumentError] = []
-    before = _refused.set(errors)
-    try:
-        yield
-    except tf.errors.OpError as error:
-        for refused in errors:
-            if str(refused) in error.message:
-                raise refused from error
-        raise
-    finally:
-        _refused.reset(before)
+#: What records the errors of the data that is opened.
+_errors: ContextVar[FileErrors | None] = ContextVar("errors of files", default=None)
 
 
 def of_files(described: FileDataset, memory: HostMemory, *, shuffle: bool) -> Indexed:
@@ -192,22 +222,19 @@ def of_blocks(
     if files:
         log.info("load_dataset(%r): %d files, %s", name, files, how)
     leaves, structure = source.leaves, pack_parts(source.structure)
+    stored = leaves if in_memory else source.stored
 
     def take(indices: Array) -> list[Array]:
         return read(indices) if in_memory else source.decoded(read(indices), indices)
 
-    kinds, refused = [tf.as_dtype(leaf.kind) for leaf in leaves], _refused.get()
-
-    def recorded(indices: Array) -> list[Array]:
-        try:
-            return take(indices)
-        except ArgumentError as error:
-            if refused is not None:
-                refused.append(error)
-            raise
+    kinds = [tf.as_dtype(leaf.kind) for leaf in stored]
+    in_graph = stored != leaves  # and not in NumPy: this costs two copies of each image less
+    recorded = (_errors.get() or FileErrors()).recorded(read, take if in_graph else None)
 
     def batch(indices: tf.Tensor) -> Any:
         parts = tf.numpy_function(recorded, [indices], kinds, stateful=False)
+        if in_graph:
+            parts = source.decoded_in_graph(parts)
         for part, leaf in zip(parts, leaves, strict=True):
             part.set_shape((None, *leaf.shape))
         return filled(structure, iter(parts))

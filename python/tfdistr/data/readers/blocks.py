@@ -76,6 +76,10 @@ class Blocks(ABC):
         """Decode the stored examples with these indices."""
         return arrays
 
+    def decoded_in_graph(self, parts: list[object]) -> list[object]:
+        """Decode stored examples in a graph: tensors to tensors of the same values."""
+        return parts
+
     def place(self, index: int) -> tuple[str, int | None]:
         """Return the file of an example, and its number there; None if the file is this example."""
         raise NotImplementedError

@@ -271,6 +271,13 @@ class FileColumns:
             for column, array in zip(self._leaves, arrays, strict=True)
         ]
 
+    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
+        """Decode the images of rows in a graph: tensors to tensors."""
+        return [
+            column.images.in_graph(part) if column and column.images else part
+            for column, part in zip(self._leaves, parts, strict=True)
+        ]
+
     def _check_images(self, wanted: Wanted) -> None:
         given = next((one for one in ("image_size", "color_mode") if getattr(wanted, one) is not None), None)
         columns = self.columns.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,22 +23,21 @@ class Images:
     """The decoder of images to arrays of one shape: ``size``, or the shape of the first image."""
 
     def __init__(self, size: tuple[int, int] | None, color_mode: str, first: bytes, place: str) -> None:
-        import tensorflow as tf
-
         self._size, self._channels = size, CHANNELS[color_mode]
         self._shape: tuple[int, ...] | None = (*size, self._channels) if size else None
         self._shape = self.one(first, place).shape
         self.leaf = Leaf(np.dtype(np.float32 if size else np.uint8), self._shape)
-        made = tf.TensorSpec(self.leaf.shape, self.leaf.kind)  # another shape is an error
-        self._compiled = tf.function(
-            lambda data: tf.map_fn(self._decoded, data, fn_output_signature=made),
-            input_signature=[tf.TensorSpec([None], tf.string)], autograph=False,
-        )  # fmt: skip
+        self._compiled: Callable[..., Any] | None = None
+        self._starting = threading.Lock()
 
     def all(self, data: Sequence[bytes] | Array, place: Callable[[int], str]) -> Array:
         """Decode images, all of them in one TensorFlow call."""
         import tensorflow as tf
 
+        with self._starting:
+            self._compiled = self._compiled or tf.function(
+                self.in_graph, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+            )
         try:
             with tf.device("CPU:0"):
                 images: Array = self._compiled(tf.constant(data, tf.string, [len(data)])).numpy()
@@ -69,6 +69,18 @@ class Images:
                 fix=f"Pass image_size={self._shape[:2]}, for example.",
             )
         return array
+
+    def in_graph(self, data: object) -> Any:
+        """Decode a vector of images in a graph. An invalid image is a TensorFlow error."""
+        import tensorflow as tf
+
+        leaf = self.leaf
+        data = tf.ensure_shape(data, [None])
+
+        def one(data: tf.Tensor) -> tf.Tensor:
+            return tf.ensure_shape(self._decoded(data), leaf.shape)
+
+        return tf.map_fn(one, data, fn_output_signature=tf.TensorSpec(leaf.shape, leaf.kind))
 
     def _decoded(self, data: object) -> Any:
         import tensorflow as tf
@@ -146,6 +158,10 @@ class ImageFolder(Single):
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
         data, labels = arrays
         return [self._images.all(data, lambda at: self._path(int(indices[at]))), labels]
+
+    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
+        data, labels = parts
+        return [self._images.in_graph(data), labels]
 
     def place(self, index: int) -> tuple[str, None]:
         return self._path(index), None

@@ -112,6 +112,9 @@ class Tables(Blocks):
     def decoded(self, arrays: list[Array], indices: Array) -> list[Array]:
         return self.columns.decoded(arrays, lambda row: self.place(int(indices[row])))
 
+    def decoded_in_graph(self, parts: list[object]) -> list[Any]:
+        return self.columns.decoded_in_graph(parts)
+
     def _read(self, block: int, names: Sequence[str], most: int) -> Iterator[tuple[Any, Where]]:
         """Read columns of a block: record batches, and their places."""
         file, (path, row), rows = self._blocks[block]
