@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from paths import TFDS
 from refusals import refusal
 
 import tfdistr
@@ -264,6 +265,16 @@ def test_files_that_are_elsewhere_are_read_in_order(folders, supervised, caplog,
     assert sorted(int(i) for part in labels for i in part) == list(range(EXAMPLES))
     message = "load_dataset('images', 'train'): TFRecord files that are not on this machine, in order"
     assert message in caplog.messages
+
+
+@pytest.mark.mnist
+@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
+def test_mnist_is_what_it_was():
+    described = tfdistr.load_dataset("mnist", "test[:203]", data_dir=str(TFDS))
+    x, y = described.arrays()
+    parts = steps_of(described, 2, 26, shuffle=False)
+    np.testing.assert_array_equal(np.concatenate([image for step in parts for image, _ in step]), x)
+    np.testing.assert_array_equal(np.concatenate([label for step in parts for _, label in step]), y)
 
 
 @pytest.fixture(scope="module")

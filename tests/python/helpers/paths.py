@@ -1,5 +1,6 @@
 """Where things are that tests use."""
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -8,3 +9,5 @@ EXAMPLES = ROOT / "examples"
 PROGRAMS = Path(__file__).parent / "programs"
 #: Programs of workers that a launcher starts.
 WORKERS = Path(__file__).parent / "workers"
+#: MNIST as TensorFlow Datasets prepares it, which is not part of this repository.
+TFDS = Path(os.environ.get("TFDISTR_TFDS_DIR") or ROOT.parent / "shared" / "tfds")
