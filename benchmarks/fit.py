@@ -38,7 +38,8 @@ def fit(
         every: As ``checkpoint_every``.
         alongside: Number of such runs at the same time.
         data: "arrays" or "Python generator".
-        callback: "epoch" or "batch", after which a callback reads the loss.
+        callback: "epoch" or "batch", after which a callback reads the loss; or "first", for that of
+            `measure.first_step`.
     """
     x, y = networks.data(network, examples)
     cluster = tfdistr.local_cluster(workers, cores_per_worker=cores, warm=warm) if workers else None
@@ -51,7 +52,7 @@ def fit(
         batch_size=tfdistr.per_worker(batch) if data == "arrays" else None,
         epochs=epochs or (2 if steps else networks.NETWORKS[network].epochs), steps_per_epoch=steps, seed=1,
         virtual_workers=virtual, checkpoint_every=every, verbose=0,
-        callbacks=lambda: [measure.callback(folder, alongside), *others(callback)],
+        callbacks=lambda: [measure.callback(folder, alongside), *others(folder, callback)],
         run_dir=Path(folder, "run") if workers and alongside == 1 else None,
     )  # fmt: skip
     Path(folder, "returned").write_text(str(time.time()))
@@ -64,13 +65,15 @@ def batches(x: Any, y: Any, batch: int) -> Iterator[tuple[Any, Any]]:
             yield x[first : first + batch], y[first : first + batch]
 
 
-def others(name: str | None) -> list[Any]:
+def others(folder: str, name: str | None) -> list[Any]:
     """The other callback of a fit, if it has one."""
     import keras
 
     def read(_: int, logs: Any) -> float:
         return float(logs["loss"])
 
+    if name == "first":
+        return [measure.first_step(folder)]
     hooks = {"epoch": "on_epoch_end", "batch": "on_train_batch_end"}
     return [keras.callbacks.LambdaCallback(**{hooks[name]: read})] if name else []
 

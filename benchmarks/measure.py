@@ -1,5 +1,5 @@
 """What a worker measures of itself, in a file of its own: the seconds of each epoch, the bytes that it sent
-to the network in each, and its memory after each.
+to the network in each, its memory after each, and its peak memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ def sent_bytes() -> int:
     return sum(int(counts.split()[8]) for name, counts in lines if name.strip() != "lo")
 
 
-def memory_mb() -> float:
-    """The resident memory of this process."""
-    (kb,) = re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
+def memory_mb(which: str = "VmRSS") -> float:
+    """The memory of this process; VmHWM is its peak since exec, where getrusage() counts the parent, too."""
+    (kb,) = re.findall(rf"{which}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(kb) / 1024
 
 
 def save(folder: str, epochs: list[float], sent: Sequence[int] = (), resident: Sequence[float] = ()) -> None:
     """Write what this process measured to ``folder``."""
-    found = {"epochs": epochs, "sent": list(sent), "resident_mb": list(resident)}
+    peak = memory_mb("VmHWM")
+    found = {"epochs": epochs, "sent": list(sent), "resident_mb": list(resident), "peak_mb": peak}
     Path(folder, f"{os.getpid()}.json").write_text(json.dumps(found))
 
 
@@ -84,3 +85,19 @@ def callback(folder: str, peers: int = 1, keras: Any = None) -> Any:
             save(folder, self.epochs, self.sent, self.resident)
 
     return Measure()
+
+
+def first_step(folder: str) -> Any:
+    """A callback that writes when the first step of this worker ended."""
+    import keras
+
+    class FirstStep(keras.callbacks.Callback):  # type: ignore[misc]
+        decides = False  # else all workers would exchange their metrics after each step
+        made = False
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if not self.made:
+                self.made = True
+                Path(folder, f"{os.getpid()}.first").write_text(str(time.time()))
+
+    return FirstStep()

@@ -20,6 +20,21 @@ COLUMNS = {MPI: "tfdistr, MPI", DDP: "DDP", KERAS_ALL: "Keras", KERAS_JAX: "on J
 
 
 @dataclass(frozen=True)
+class Run:
+    """What one run of a system gave.
+
+    Attributes:
+        examples: Examples per second.
+        peak_mb: The peak memory of its largest process.
+        start: Seconds from the call to the first step, where they are known.
+    """
+
+    examples: float
+    peak_mb: float
+    start: float | None
+
+
+@dataclass(frozen=True)
 class Bar:
     """``system`` has to be at least ``factor`` times as fast as ``than``, on these networks."""
 
@@ -40,8 +55,8 @@ BARS = (
 )
 
 
-def train(system: System, network: str, steps: int | None) -> float:
-    """Let a system train a network once; its examples per second."""
+def train(system: System, network: str, steps: int | None) -> Run:
+    """Let a system train a network once."""
     with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
         folder = Path(name)
         run(system.commands(network, folder, steps), system.environments())
@@ -49,7 +64,19 @@ def train(system: System, network: str, steps: int | None) -> float:
         if len(found) != system.processes:
             raise Failed(f"{system.name}: {len(found)} processes saved a measurement", "not all measured")
         examples = amount(network, system.shares, steps)[0] * system.runs / system.processes
-        return sum(examples / median(process["epochs"][1:]) for process in found)
+        return Run(
+            examples=sum(examples / median(process["epochs"][1:]) for process in found),
+            peak_mb=max(process["peak_mb"] for process in found),
+            start=seconds_to_first_step(folder),
+        )
+
+
+def seconds_to_first_step(folder: Path) -> float | None:
+    """From the call to the end of the first step, as tfdistr's chief reported."""
+    if not (folder / "run").exists():
+        return None
+    first = next(event["time"] for event in measure.events(folder) if event["event"] == "batch")
+    return first - float((folder / "called").read_text())
 
 
 def compare(rounds: int, networks: Sequence[str], systems: str, steps: int | None) -> None:
@@ -85,9 +112,9 @@ def compare(rounds: int, networks: Sequence[str], systems: str, steps: int | Non
     show(head, *paragraphs, bars(judgements))
 
 
-def speeds_of(systems: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def speeds_of(systems: Mapping[str, Sequence[Run]]) -> dict[str, float]:
     """The median of each system that ran, and of the best rival."""
-    speeds = {system: median(runs) for system, runs in systems.items() if runs}
+    speeds = {system: median([run.examples for run in runs]) for system, runs in systems.items() if runs}
     if best := best_of(speeds):
         speeds[BEST] = speeds[best]
     return speeds
@@ -110,18 +137,24 @@ def summary(speeds: Mapping[str, Mapping[str, float]]) -> str:
     )
 
 
-def network_table(network: str, systems: Mapping[str, Sequence[float]]) -> str:
-    """The speed of each system, and its range."""
+def network_table(network: str, systems: Mapping[str, Sequence[Run]]) -> str:
+    """The speed of each system, its range, its start and its memory."""
     described = NETWORKS[network]
-    rows = [
-        [system, number(median(found)), f"({min(found):,.0f} to {max(found):,.0f})" if found else ""]
-        for system, found in systems.items()
-    ]
+    rows = []
+    for system, runs in systems.items():
+        found = [run.examples for run in runs]
+        starts = [run.start for run in runs if run.start is not None]
+        rows.append([
+            system, number(median(found)), f"({min(found):,.0f} to {max(found):,.0f})" if found else "",
+            f"{median(starts):.1f} s" if starts else "",
+            f"{median([run.peak_mb for run in runs]):,.0f} MB" if runs else "",
+        ])  # fmt: skip
     title = (
         f"{described.title}: {described.weights:,} weights ({described.weights * 4 / 1e6:.1f} MB), "
         f"{PER_WORKER_BATCH} examples a worker"
     )
-    return f"{title}\n{table(['', 'examples/s', '(min to max)'], rows)}"
+    head = ["", "examples/s", "(min to max)", "first step", "peak"]
+    return f"{title}\n{table(head, rows)}"
 
 
 def verdict(network: str, bar: Bar, speeds: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""From the call to the first step, cold and warm; what a restart takes, and the memory of warm starts.
+"""From the call to the first step, cold and warm; what a restart takes, and what warm starts cost and leave.
 
 The seed network, from Python and from R, on 2 and 4 workers, by MPI and by the ring: a cold run, then a warm
 one, and so on. Each language is one session, whose fork server has come before the first run. Seconds are
@@ -11,7 +11,7 @@ import itertools
 import json
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import measure
 from processes import fits, python, run
@@ -25,6 +25,7 @@ SECONDS = {"Python": 2.0, "R": 2.5}
 FACTOR = 4.0
 #: Seconds from the end of a worker that is killed to the next step.
 RESTART = 3.0
+ROW = 30  # fits in a row
 #: The parts of a start, each up to an event of the first worker.
 PARTS = {
     "started": "process", "ready": "join the others", "train_begin": "model and data",
@@ -91,17 +92,31 @@ def compare(rounds: int) -> None:
             parts.append(
                 [language, carrier, *(f"{median([each[name] for each in runs]):.2f}" for name in PARTS)]
             )
-    with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
-        (said,) = run([python("start_rest.py", name)], timeout=LIMIT)
-    found: dict[str, float] = json.loads(said.splitlines()[-1])
-    verdicts.append(within(found["restart"], RESTART, "seconds from a killed worker to the next step"))
+    rest, more = compare_rest()
     show(
         f"Seconds from the call to the first step, medians of {rounds} alternating runs",
         table(["", "workers", "", "cold", "warm", "times"], seconds),
         f"Where the seconds of a warm start go, {min(WORKERS)} workers",
         table(["", "", *PARTS.values()], parts),
-        f"From the end of a killed worker to the next step: {found['restart']:.2f} s\n"
-        f"Memory of the fork server: {found['server']:.0f} MB; of 4 workers, shared pages counted once: "
-        f"{found['cold']:.0f} MB cold, {found['warm']:.0f} MB warm",
-        bars(verdicts),
+        rest,
+        bars([*verdicts, *more]),
     )
+
+
+def compare_rest() -> tuple[str, list[str]]:
+    """What a restart takes, and what fits in a row cost and leave; their bars."""
+    with tempfile.TemporaryDirectory(prefix="tfdistr-bench-") as name:
+        (said,) = run([python("start_rest.py", name, ROW)], timeout=LIMIT)
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    mb = found["mb"]
+    text = (
+        f"From the end of a killed worker to the next step: {found['restart']:.2f} s\n"
+        f"Memory of the fork server: {mb['server']:.0f} MB; of 4 workers, shared pages counted once: "
+        f"{mb['cold']:.0f} MB cold, {mb['warm']:.0f} MB warm\n"
+        f"{ROW} warm fits in a row: the memory of the caller changed by {found['growth']:+.1f} MB "
+        f"from the tenth to the last; left: {', '.join(found['left']) or 'nothing'}"
+    )
+    return text, [
+        within(found["restart"], RESTART, "seconds from a killed worker to the next step"),
+        within(float(len(found["left"])), 0.0, f"what {ROW} fits left"),
+    ]

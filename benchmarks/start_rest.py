@@ -1,7 +1,8 @@
-"""A restart, and the memory of workers; see start.py. The last line printed is JSON."""
+"""A restart, the memory of workers, and fits in a row; see start.py. The last line printed is JSON."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -24,13 +25,22 @@ def proportional_mb(pid: int) -> float:
     return int(kb) / 1024
 
 
+def there() -> set[str]:
+    """What of this process a fit could leave."""
+    found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    ours = ("tfdistr-", "hydra_", "Rtmp")
+    found |= {f"/tmp/{name}" for name in os.listdir("/tmp") if name.startswith(ours)}
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return found | {f"process {pid}" for pid in children}
+
+
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+    folder, row = Path(sys.argv[1]), int(sys.argv[2])
     x, y = networks.data("seed", 640)
 
-    def fit(name: str, workers: int, warm: bool = True, **options: Any) -> None:
+    def fit(name: str, workers: int, warm: bool = True, **options: Any) -> tfdistr.FitResult:
         """One run."""
-        tfdistr.distributed_fit(
+        return tfdistr.distributed_fit(
             lambda: networks.model("seed"), x, y, cluster=tfdistr.local_cluster(workers, warm=warm), seed=1,
             verbose=0, run_dir=folder / name / "run", **options,
         )  # fmt: skip
@@ -62,11 +72,27 @@ if __name__ == "__main__":
     fit("restart", 2, epochs=3, failures=tfdistr.on_failure(max_restarts=1), callbacks=dies)
     died = float((folder / "died").read_text())
     steps = [event["time"] for event in measure.events(folder / "restart") if event["event"] == "batch"]
-    found = {"restart": min(at for at in steps if at > died) - died}
+    restart = min(at for at in steps if at > died) - died
+
+    mb = {}
     for kind in ("cold", "warm"):
         (folder / "memory").write_text("")
         fit(f"memory-{kind}", 4, kind == "warm", callbacks=stays)
-        found[kind] = sum(map(float, (folder / "memory").read_text().split()))
+        mb[kind] = sum(map(float, (folder / "memory").read_text().split()))
     # The pages that it shared with the workers count for it alone now.
     (server,) = servers.pids()
-    print(json.dumps(found | {"server": proportional_mb(server)}))
+    mb["server"] = proportional_mb(server)
+
+    fit("before", 2)
+    gc.collect()
+    files, before, growth = len(os.listdir("/proc/self/fd")), there(), 0.0
+    for number in range(row):
+        fit(f"row-{number}", 2)
+        if number == 9:
+            growth = -measure.memory_mb()
+    gc.collect()
+    growth += measure.memory_mb()
+    left = sorted(there() - before)
+    more = len(os.listdir("/proc/self/fd")) - files
+    left += [f"{more} open files"] if more > 0 else []
+    print(json.dumps({"restart": restart, "mb": mb, "growth": growth, "left": left}))
