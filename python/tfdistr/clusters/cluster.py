@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ class ProcessRole:
 
 
 @attrs.frozen(kw_only=True)
-class Cluster:
+class Cluster(ABC):
     """A cluster, which starts the processes of a job, with the arguments that all kinds of clusters have.
 
     Each kind has a subclass, with `workers`, `describe`, `start` and `without`. The other members have
@@ -73,14 +74,14 @@ class Cluster:
         """The cluster in words. Of environment variables, it has the names only."""
         return "\n".join([self.describe(), *(f"  with {name}" for name in self.env or ())])
 
+    @abstractmethod
     def describe(self) -> str:
         """Say how many workers there are, and where."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def workers(self) -> int:
         """The number of its workers."""
-        raise NotImplementedError
 
     @property
     def fewest(self) -> int | None:
@@ -109,6 +110,7 @@ class Cluster:
 
     def check(self) -> None:
         """Check that what starts the workers is here."""
+        return
 
     def backend(self, communication: str) -> Backend:
         """Choose what carries the gradients, as far as it can be chosen before the workers meet."""
@@ -127,6 +129,7 @@ class Cluster:
         """Return this cluster with the environment variables of a job; those of the user take precedence."""
         return attrs.evolve(self, env={**env, **(self.env or {})})
 
+    @abstractmethod
     def start(self, command: Sequence[str], run_dir: str | os.PathLike[str]) -> Sequence[Worker]:
         """Start every process once.
 
@@ -137,15 +140,14 @@ class Cluster:
         Returns:
             The workers in the order of their indices; the caller has to `stop` them.
         """
-        raise NotImplementedError
 
     def start_again(self, index: int, run_dir: Path) -> Worker:
         """Start a process whose role says that it can be replaced."""
         raise NotImplementedError
 
+    @abstractmethod
     def without(self, worker: int, min_workers: int) -> Cluster | None:
         """Return this cluster without a worker, or its host; None if fewer than ``min_workers`` are left."""
-        raise NotImplementedError
 
     def with_servers(self) -> Cluster:
         """Return the processes of a chief, its workers and its parameter servers."""

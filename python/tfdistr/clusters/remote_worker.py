@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -134,7 +135,7 @@ class RemoteWorker(Worker):
         return found
 
 
-class RemoteJob:
+class RemoteJob(ABC):
     """Workers that one program starts on other hosts: the base of `Ssh`, `Srun`, `BatchJob` and `RayJob`.
 
     Args:
@@ -163,21 +164,21 @@ class RemoteJob:
         """The workers that have not exited."""
         return [worker for worker in self.workers if worker.exit_code is None]
 
+    @abstractmethod
     def look(self) -> None:
         """Process the messages since the last call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def send(self, worker: RemoteWorker, number: signal.Signals) -> None:
         """Send a signal to a worker and to the processes that it started."""
-        raise NotImplementedError
 
     def warn(self, worker: RemoteWorker) -> None:
         """Send SIGTERM to a worker, which may save before it exits."""
         self.send(worker, signal.SIGTERM)
 
+    @abstractmethod
     def reap(self) -> None:
         """Wait until all workers have exited."""
-        raise NotImplementedError
 
     def fail(self, error: TfdistrError, worker: RemoteWorker | None = None) -> None:
         """Record the first error, and the worker that could not be started."""

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ GRACE = 2.0
 _REAP = 30.0  # a killed process may still have to release a device
 
 
-class Worker:
+class Worker(ABC):
     """A started worker: the base of `WorkerProcess` and `RemoteWorker`.
 
     Attributes:
@@ -50,34 +51,34 @@ class Worker:
         return (time.monotonic() if self.exit_code is None else self._ended) - self._started
 
     @property
+    @abstractmethod
     def is_stopped(self) -> bool:
         """Return whether it is stopped (SIGSTOP)."""
-        raise NotImplementedError
 
     @property
     def silent_for(self) -> float:
         """Seconds since its last heartbeat; 0 if the system reports its end."""
         return 0.0
 
+    @abstractmethod
     def poll(self) -> int | None:
         """Check whether it has exited."""
-        raise NotImplementedError
 
+    @abstractmethod
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to it and to the processes that it started."""
-        raise NotImplementedError
 
     def terminate(self) -> None:
         """Send SIGTERM, as a scheduler does some time before it kills a process."""
         self.signal_group(signal.SIGTERM)
 
+    @abstractmethod
     def reap(self) -> None:
         """Wait until it has exited, after SIGKILL."""
-        raise NotImplementedError
 
+    @abstractmethod
     def launch_error(self) -> TfdistrError | None:
         """Return the error if it could not be started, or was lost with its launcher."""
-        raise NotImplementedError
 
     def news(self) -> list[str]:
         """Return what its launcher has to tell the user since the last call."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from typing import cast
 
@@ -68,7 +69,7 @@ def duplicate(title: str, first: str, second: str) -> MeetingEnd:
     )
 
 
-class Role:
+class Role(ABC):
     """The part of a worker in the rendezvous.
 
     Attributes:
@@ -112,16 +113,17 @@ class Role:
             del self.writers[name], self.hellos[name]
 
     def report(self, end: MeetingEnd) -> None:
-        pass
+        """Tell the leader how the meeting has ended for this worker."""
+        return
 
     def _keep(self, name: str, writer: asyncio.StreamWriter) -> None:
         self.lifelines[name] = writer.get_extra_info("socket").dup()
 
-    def _waits_for(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _waits_for(self) -> list[str]: ...
 
-    async def _run(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _run(self) -> None: ...
 
 
 class Leader(Role):

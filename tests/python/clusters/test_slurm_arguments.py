@@ -41,8 +41,21 @@ def _allocation(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+class Job(RemoteJob):
+    """Workers that nothing has started."""
+
+    def look(self) -> None:
+        pass
+
+    def send(self, worker: RemoteWorker, number: signal.Signals) -> None:
+        pass
+
+    def reap(self) -> None:
+        pass
+
+
 def ranks(tmp_path: Path, *pids: int) -> list[RemoteWorker]:
-    made = RemoteJob(tmp_path, range(len(pids)), "a Slurm node").workers
+    made = Job(tmp_path, range(len(pids)), "a Slurm node").workers
     for rank, pid in zip(made, pids, strict=True):
         rank.take({"pid": pid, "host": f"n{9 + rank.index}"})
     return made
@@ -403,7 +416,7 @@ def test_a_long_queue_is_looked_at_less_often(tmp_path: Path, monkeypatch: pytes
 
 
 def test_signs_of_life_may_come_as_late_as_the_file_system_shows_them(tmp_path: Path) -> None:
-    job = RemoteJob(tmp_path, [0], "a")
+    job = Job(tmp_path, [0], "a")
     (rank,) = job.workers
     assert rank.silent_for == 0.0
     rank.take({"pid": 1})

@@ -28,6 +28,10 @@ class LocalServers(Cluster):
     cluster: LocalCluster
     _starts: list[Callable[..., WorkerProcess]] = attrs.field(factory=list, init=False, eq=False)
 
+    def describe(self) -> str:
+        """Describe the cluster of which these are the processes."""
+        return self.cluster.describe()
+
     @property
     def workers(self) -> int:
         """The number of processes."""
@@ -50,12 +54,13 @@ class LocalServers(Cluster):
         jobs: dict[str, list[str]] = {}
         for task, port in zip(self.tasks, free_ports(len(self.tasks)), strict=True):
             jobs.setdefault(task.type, []).append(f"{_HOST}:{port}")
-        for index, task in enumerate(self.tasks):
-            program = command if task.type == "chief" else _SERVER
-            config = tf_config(**jobs, type=task.type, index=task.index)
-            env = self._environment(task, of_r)
-            start = partial(self.cluster.start_process, index, program, config=config, env=env)
-            self._starts[index:] = [start]
+        self._starts[:] = [
+            partial(
+                self.cluster.start_process, index, command if task.type == "chief" else _SERVER,
+                config=tf_config(**jobs, type=task.type, index=task.index), env=self._environment(task, of_r),
+            )
+            for index, task in enumerate(self.tasks)
+        ]  # fmt: skip
         return launch(lambda index: self._starts[index](run_dir=run_dir), len(self.tasks))
 
     def start_again(self, index: int, run_dir: Path) -> WorkerProcess:

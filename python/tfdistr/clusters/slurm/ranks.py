@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,9 +80,9 @@ class Ranks(RemoteJob):
         """Send SIGTERM to all workers, through a file that their guards check at each heartbeat."""
         self._warning.touch()
 
+    @abstractmethod
     def end(self, *, kill: bool) -> None:
         """Ask the ranks to stop; ``kill`` kills the ranks that were asked before."""
-        raise NotImplementedError
 
     def _read(self, *, final: bool) -> None:
         """Read the output since the last call."""

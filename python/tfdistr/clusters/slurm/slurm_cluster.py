@@ -373,7 +373,7 @@ def slurm_cluster(
         >>> slurm_cluster(nodes=2, workers_per_host=4, partition="gpu", time="1:00:00").workers
         8
     """
-    given = {**locals()}
+    given = dict(locals())
     del given["workers"]
     if workers is not None:
         places = _spread(check_int("workers", workers), nodes, workers_per_host)

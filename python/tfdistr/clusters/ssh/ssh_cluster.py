@@ -303,7 +303,7 @@ def ssh_cluster(
         >>> ssh_cluster(["a", "b"], workers_per_host=2).workers
         4
     """
-    given = {**locals()}
+    given = dict(locals())
     count = len(check_hosts(hosts))
     given["workers_per_host"] = workers_of_each_host(given.pop("workers"), workers_per_host, count)
     return SshCluster(**given)
