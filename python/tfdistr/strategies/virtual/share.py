@@ -148,7 +148,7 @@ class ShareStep:
 
 
 class Share:
-    """One virtual worker in a step. Its attributes are those of ``exact_step.Replica``.
+    """One virtual worker in a step. Its attributes are those of ``loss_weighting.Replica``.
 
     Args:
         rows: Number of rows of the share, int32.
