@@ -141,7 +141,7 @@ def train(kind: str, folder: Path, ssh: str, names: list[str]) -> None:
 def write_result(fit: Any, file: Path | str) -> None:
     """Write what two results have in common only if all of their bits are the same."""
     state = fit._trained.state()
-    values = hashlib.sha256(b"".join(value.tobytes() for value in (*state.weights, *state.optimizer)))
+    values = hashlib.sha256(b"".join(value.tobytes() for value in (*state.weights, *state.optimizer.values)))
     history = {name: [float(value).hex() for value in values] for name, values in fit.history.items()}
     Path(file).write_text(json.dumps({"values": values.hexdigest(), "history": history}))
 
