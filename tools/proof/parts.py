@@ -22,7 +22,7 @@ PARTS = {
     "virtual": ("Virtual workers", "make bench T=virtual ROUNDS=2"),
     "generators": ("Generators", "make bench T=generators ROUNDS=5"),
     "scaling": ("Bytes of a step on more workers", "make bench T=scaling ROUNDS=1"),
-    "clusters": ("MPI beside the ring on each cluster", "make bench T=clusters ROUNDS=1"),
+    "clusters": ("MPI beside the ring between two hosts", "make bench T=clusters ROUNDS=3"),
     "data": ("Files", "make bench T=data ROUNDS=1"),
     "checkpoint": ("Cost of a checkpoint", "make bench T=checkpoint ROUNDS=1"),
     "start": ("From the call to the first step", "make bench T=start ROUNDS=5"),
