@@ -16,7 +16,6 @@ from pathlib import Path
 import netns
 
 NET = netns.own_net("198.18")  # tests in several processes have hosts at the same time
-_BRIDGE = f"{NET}.14"
 _FORK_SERVER = "tfdistr.fork_server.server"
 
 
@@ -37,7 +36,12 @@ class Hosts(netns.Namespaces):
         hidden: Folders of this machine that a host does not see.
         own: Folders that each host has for itself, empty at first.
         cores: The cores of a host, as taskset takes them; by default all.
+
+    Attributes:
+        here: The address of this machine for the hosts.
     """
+
+    here = f"{NET}.14"
 
     def __init__(
         self, names: str, folder: Path, hidden: Mapping[str, Path] | None = None, own: Sequence[Path] = (),
@@ -64,7 +68,7 @@ class Hosts(netns.Namespaces):
             netns.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._folder / key))
         shutil.copy(self._folder / "user.pub", self._folder / "authorized_keys")
         Path("/run/sshd").mkdir(exist_ok=True)
-        self.add(_BRIDGE)
+        self.add(self.here)
         config = []
         for name in self._names:
             self._serve(name)
@@ -83,7 +87,7 @@ class Hosts(netns.Namespaces):
     def _serve(self, name: str) -> None:
         with self.hosts(name).open("a") as known:
             # By this name mpiexec tells the hosts where to find it.
-            known.write(f"{_BRIDGE} {socket.gethostname()}\n")
+            known.write(f"{self.here} {socket.gethostname()}\n")
         settings = self._folder / f"sshd_config_{name}"
         settings.write_text(
             f"ListenAddress {self.address(name)}\nHostKey {self._folder}/host\nPidFile none\nUsePAM no\n"
