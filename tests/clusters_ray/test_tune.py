@@ -16,7 +16,7 @@ from paths import ROOT
 
 from tfdistr.utils.shared_names import SHARED, START, folder_of_start
 
-BLOCKS = [block for block in blocks(ROOT / "docs" / "tune.md") if block.mark == "run by"]
+BLOCKS = [block for block in blocks(ROOT / "docs" / "tune.md") if Path(__file__).name in block.detail]
 SLOW = pytest.mark.slow(reason="starts Ray")
 
 
