@@ -267,8 +267,7 @@ def test_files_that_are_elsewhere_are_read_in_order(folders, supervised, caplog,
     assert message in caplog.messages
 
 
-@pytest.mark.mnist
-@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set TFDISTR_TFDS_DIR")
+@pytest.mark.skipif(not (TFDS / "mnist").exists(), reason=f"no MNIST in {TFDS}; set DATA_DIR")
 def test_mnist_is_what_it_was():
     described = tfdistr.load_dataset("mnist", "test[:203]", data_dir=str(TFDS))
     x, y = described.arrays()

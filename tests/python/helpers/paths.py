@@ -10,4 +10,4 @@ PROGRAMS = Path(__file__).parent / "programs"
 #: Programs of workers that a launcher starts.
 WORKERS = Path(__file__).parent / "workers"
 #: MNIST as TensorFlow Datasets prepares it, which is not part of this repository.
-TFDS = Path(os.environ.get("TFDISTR_TFDS_DIR") or ROOT.parent / "shared" / "tfds")
+TFDS = Path(os.environ.get("DATA_DIR") or ROOT.parent / "shared" / "tfds")
